@@ -8,6 +8,8 @@ its arguments:
     flood           writes lines without end
     crash           says why, and ends with exit code 3
     failing         says FAILING when it is asked first
+    open=FILE       says STARTING while there is no such file
+    gate=FIFO       each call takes a byte of it, and answers how many were there at once at most
 """
 
 import json
@@ -33,23 +35,41 @@ def flood():
 
 
 def serve(address):
-    from shoal_contract import FAILING  # takes its time
+    from shoal_contract import FAILING, STARTING  # takes its time
     from shoal_runtime import MIB, Runtime
+    gates = [os.open(word.removeprefix("gate="), os.O_RDWR) for word in sys.argv[1:] if word.startswith("gate=")]
+    files = [word.removeprefix("open=") for word in sys.argv[1:] if word.startswith("open=")]
     needed = int(os.environ.get("MODEL_SERVER_MEM_REQ_BYTES", 64 * MIB))
 
     class Told(Runtime):
+        inside, most, counting = 0, 0, threading.Lock()
+
+        def pass_gate(self, fifo):
+            with self.counting:
+                self.inside += 1
+                self.most = max(self.most, self.inside)
+                print("inside:", self.inside, flush=True)
+            os.read(fifo, 1)
+            with self.counting:
+                self.inside -= 1
+
         def runtimeStatus(self, request, context):
             status = super().runtimeStatus(request, context)
             if "failing" in sys.argv:
                 sys.argv.remove("failing")
                 status.status = FAILING
+            if any(not os.path.exists(file) for file in files):
+                status.status = STARTING
             return status
 
         def infer(self, request, context):
             super().infer(request, context)
+            for fifo in gates:
+                self.pass_gate(fifo)
             loaded = self.requests("loadModel")[-1]
             return json.dumps({"pid": os.getpid(), "args": sys.argv[1:], "env": dict(os.environ),
-                               "folder": os.getcwd(), "path": loaded.modelPath, "key": loaded.modelKey}).encode()
+                               "folder": os.getcwd(), "path": loaded.modelPath, "key": loaded.modelKey,
+                               "most": self.most}).encode()
     return Told(address, capacityInBytes=needed)
 
 

@@ -81,6 +81,23 @@ class TestOneNode(Case):
         self.apply(runtime("node", address, container(f"serve={address}", image="none"), disabled=True))
         self.wait_gone()
 
+    def test_calls_of_a_model_at_once_are_limited(self):
+        """Those beyond the annotation's limit wait on the node until earlier ones have been answered."""
+        self.start()
+        gate = self.at.folder / "gate"
+        os.mkfifo(gate)
+        limited = runtime("limited", self.address, container(f"serve={self.address}", f"gate={gate}", env=[self.mark]))
+        limited["metadata"]["annotations"] = {"perModelConcurrencyLimit": "2"}
+        self.apply(service("life"), limited)
+        self.wait_ready("life")
+        opened = os.open(gate, os.O_RDWR)
+        self.addCleanup(os.close, opened)
+        calls = [self.start_call("life") for _ in range(5)]
+        self.at.wait_log("inside: 2")
+        wait_until(lambda: self.at.stat()["mesh_under_way"] == 5, "all calls to have come")
+        os.write(opened, b"12345")
+        told = [json.loads(call.result()) for call in calls]
+        self.assertEqual(max(one["most"] for one in told), 2)
 
     def test_what_cannot_run_here_is_told_by_name(self):
         self.start(node_taints=["gpu=yes:NoSchedule"], node_labels=["zone=east"])

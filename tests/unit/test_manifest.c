@@ -284,6 +284,20 @@ TEST_CASE(test_built_in_adapters)
                 "  containers: [{name: c, image: i}]\n  builtInAdapter: {serverType: triton}\n",
         "f:3: metadata.annotations: maxLoadingConcurrency must be a number of 1 to 64, not "
         "\"many\"");
+#define NOTED(note)                                                                                \
+    RUNTIME "metadata: {name: r, annotations: {" note "}}\nspec:\n"                                \
+            "  containers: [{name: c, image: i}]\n"
+    file = good(NOTED("perModelConcurrencyLimit: '7'"));
+    assert_null(file.items[0].adapter.server_type);
+    assert_int_equal(file.items[0].adapter.model_calls_max, 7);
+    manifest_file_free(&file);
+    bad(NOTED("perModelConcurrencyLimit: '-1'"),
+        "f:3: metadata.annotations: perModelConcurrencyLimit must be a number of 0 to 65536, not "
+        "\"-1\"");
+    file = good(SPEC("  builtInAdapter: {serverType: triton, env: [{name: "
+                     "LIMIT_PER_MODEL_CONCURRENCY, value: '3'}]}"));
+    assert_int_equal(file.items[0].adapter.model_calls_max, 3);
+    manifest_file_free(&file);
     file = good(SPEC("  builtInAdapter: {serverType: ovms, env: [{name: ANY, value: x}]}"));
     assert_null(file.items[0].adapter.server_type);
     manifest_file_free(&file);

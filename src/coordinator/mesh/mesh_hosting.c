@@ -163,6 +163,7 @@ aim(struct mesh_hosting *hosting, const struct supervisor_view *view)
                  &(struct external_aim){.target = plan->management,
                                         .serving = plan->calls,
                                         .fetches = plan->fetches,
+                                        .model_calls_max = (uint32_t)plan->model_calls_max,
                                         .server = plan->adapter != NULL ? &server : NULL,
                                         .server_bytes = sizeof(server)});
     hosting->is_aimed = true;

@@ -93,10 +93,11 @@ struct external_options {
 
 /* Where a runtime is from now on. */
 struct external_aim {
-    const char *target;  /* NULL: nowhere */
-    const char *serving; /* as in external_options */
-    bool fetches;        /* by `files`, if there are any */
-    const void *server;  /* for the translator, copied; NULL: nothing is translated */
+    const char *target;       /* NULL: nowhere */
+    const char *serving;      /* as in external_options */
+    bool fetches;             /* by `files`, if there are any */
+    uint32_t model_calls_max; /* of a copy, at once; 0: as many as it says */
+    const void *server;       /* for the translator, copied; NULL: nothing is translated */
     size_t server_bytes;
 };
 

@@ -90,6 +90,7 @@ take_aim(struct external *external)
     external->serving_target = (char *)(uintptr_t)external->aim.serving;
     external->options.target_count = external->aim.target != NULL ? 1 : 0;
     external->fetches = external->aim.fetches;
+    external->model_calls_max = external->aim.model_calls_max;
     external->translates = server != NULL;
     external->is_run = true;
     external->target = 0;

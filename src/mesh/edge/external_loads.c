@@ -167,6 +167,18 @@ load_end_badly(struct external_ask *ask, enum mesh_load_end end, const char *rea
     ask_end(ask, &(struct runner_load_end){.end = end, .reason = reason});
 }
 
+/* Calls of one copy at once; 0: no limit. The runtime knows better if it says less. */
+static uint32_t
+calls_max(struct external *external, uint32_t said)
+{
+    pthread_mutex_lock(&external->lock);
+    uint32_t max = external->model_calls_max;
+    bool limits = external->status.limits_concurrency;
+    pthread_mutex_unlock(&external->lock);
+    said = limits && said == 0 ? 1 : said;
+    return limits && (max == 0 || said < max) ? said : max;
+}
+
 static void
 on_loaded(struct external_ask *ask, const struct wire_message *message)
 {
@@ -176,11 +188,8 @@ on_loaded(struct external_ask *ask, const struct wire_message *message)
         load_end_badly(ask, MESH_LOAD_BROKE, "the runtime's answer to loadModel is malformed");
         return;
     }
-    pthread_mutex_lock(&external->lock);
-    bool limits = external->status.limits_concurrency;
-    pthread_mutex_unlock(&external->lock);
     ask->releases = false;
-    loaded.max_concurrency = !limits ? 0 : loaded.max_concurrency == 0 ? 1 : loaded.max_concurrency;
+    loaded.max_concurrency = calls_max(external, loaded.max_concurrency);
     if (loaded.size_bytes > 0) {
         ask_end(ask, &loaded);
         return;

@@ -75,11 +75,12 @@ struct external {
     bool is_known; /* the runner knows that it is ready */
     uint64_t starts;
     bool predicts;
-    bool is_cut;     /* the circuit has opened; home must act */
-    bool is_suspect; /* calls time out; home must ask why */
-    bool fetches;    /* models' files are fetched */
-    bool translates; /* requests go to the translator */
-    bool is_aimed;   /* `aim` is to be taken over */
+    bool is_cut;              /* the circuit has opened; home must act */
+    bool is_suspect;          /* calls time out; home must ask why */
+    bool fetches;             /* models' files are fetched */
+    uint32_t model_calls_max; /* as in external_aim */
+    bool translates;          /* requests go to the translator */
+    bool is_aimed;            /* `aim` is to be taken over */
     struct external_aim aim;
     char why[EXTERNAL_SAID_BYTES_MAX];
     struct external_circuit circuit;

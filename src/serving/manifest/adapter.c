@@ -29,10 +29,12 @@ struct adapter_variable {
 
 #define FIELD(name) offsetof(struct manifest_adapter, name)
 
-enum { VARIABLE_LOADERS };
+enum { VARIABLE_LOADERS, VARIABLE_CALLS };
 
 static const struct adapter_variable VARIABLES[] = {
     [VARIABLE_LOADERS] = {"LOADING_CONCURRENCY", VARIABLE_NUMBER, 1, 64, FIELD(loaders)},
+    [VARIABLE_CALLS] = {"LIMIT_PER_MODEL_CONCURRENCY", VARIABLE_NUMBER, 0, 65536,
+                        FIELD(model_calls_max)},
     {"LOADTIME_TIMEOUT", VARIABLE_NUMBER, 100, 3600000, FIELD(load_timeout_ms)},
     {"DEFAULT_MODELSIZE", VARIABLE_NUMBER, 1, 1e15, FIELD(default_bytes)},
     {"MODELSIZE_MULTIPLIER", VARIABLE_FACTOR, 0.01, 1000, FIELD(size_percent)},
@@ -93,8 +95,8 @@ read_variable(const struct tree_node *entry, struct tree_report *report,
     if (variable == NULL || text == NULL) {
         report_add(report, entry->line,
                    "spec.builtInAdapter.env: \"%.100s\" %s: LOADING_CONCURRENCY, LOADTIME_TIMEOUT, "
-                   "DEFAULT_MODELSIZE, MODELSIZE_MULTIPLIER, MEM_BUFFER_BYTES and RUNTIME_PORT may "
-                   "be there, each with a value",
+                   "LIMIT_PER_MODEL_CONCURRENCY, DEFAULT_MODELSIZE, MODELSIZE_MULTIPLIER, "
+                   "MEM_BUFFER_BYTES and RUNTIME_PORT may be there, each with a value",
                    name, variable == NULL ? "is not known" : "has no value");
         return;
     }
@@ -102,18 +104,26 @@ read_variable(const struct tree_node *entry, struct tree_report *report,
     set_variable(variable, &given, report, adapter);
 }
 
-/* KServe's annotation, which its controller hands to the adapter as LOADING_CONCURRENCY. */
+/* KServe's annotations, which its controller hands to the adapter as variables. */
 static void
-read_annotation(const struct tree_node *document, struct tree_report *report,
-                struct manifest_adapter *adapter)
+read_annotations(const struct tree_node *document, struct tree_report *report,
+                 struct manifest_adapter *adapter)
 {
-    static const char name[] = "maxLoadingConcurrency";
+    static const struct {
+        const char *name;
+        const struct adapter_variable *variable;
+    } rows[] = {{"maxLoadingConcurrency", &VARIABLES[VARIABLE_LOADERS]},
+                {"perModelConcurrencyLimit", &VARIABLES[VARIABLE_CALLS]}};
     const struct tree_node *metadata = manifest_find(document, "metadata");
-    const struct tree_node *note = manifest_find(manifest_find(metadata, "annotations"), name);
-    if (note == NULL)
-        return;
-    const struct adapter_value given = {"metadata.annotations", name, note->text, note->line};
-    set_variable(&VARIABLES[VARIABLE_LOADERS], &given, report, adapter);
+    const struct tree_node *notes = manifest_find(metadata, "annotations");
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const struct tree_node *note = manifest_find(notes, rows[i].name);
+        if (note == NULL)
+            continue;
+        const struct adapter_value given = {"metadata.annotations", rows[i].name, note->text,
+                                            note->line};
+        set_variable(rows[i].variable, &given, report, adapter);
+    }
 }
 
 /* Variables of adapters that are containers are theirs. */
@@ -124,15 +134,19 @@ manifest_adapter_find(const struct tree_node *document, struct tree_report *repo
     const struct tree_node *spec = manifest_find(document, "spec");
     const struct tree_node *given = manifest_find(spec, "builtInAdapter");
     const char *type = manifest_text(given, "serverType");
-    if (type == NULL || strcmp(type, "ovms") == 0 || strcmp(type, "torchserve") == 0)
-        return;
     struct manifest_adapter *adapter = &manifest->adapter;
+    if (!manifest_is_runtime(manifest->kind))
+        return;
+    if (type == NULL || strcmp(type, "ovms") == 0 || strcmp(type, "torchserve") == 0) {
+        read_annotations(document, report, adapter);
+        return;
+    }
     *adapter = DEFAULTS;
     adapter->server_type = type;
     read_number(given, "runtimeManagementPort", &adapter->port);
     read_number(given, "memBufferBytes", &adapter->buffer_bytes);
     read_number(given, "modelLoadingTimeoutMillis", &adapter->load_timeout_ms);
-    read_annotation(document, report, adapter);
+    read_annotations(document, report, adapter);
     const struct tree_node *env = manifest_find(given, "env");
     for (const struct tree_node *one = env != NULL ? env->first : NULL; one != NULL;
          one = one->next)

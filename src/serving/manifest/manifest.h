@@ -70,15 +70,17 @@ struct manifest_model {
     char *key; /* JSON */
 };
 
-/* A runtime's server, as its `builtInAdapter` describes it, with KServe's defaults. */
+/* A runtime's server, as its `builtInAdapter` describes it, with KServe's defaults. Without
+ * `server_type`, only `model_calls_max` counts. */
 struct manifest_adapter {
     const char *server_type; /* NULL: none, or one whose adapter is a container: ovms, torchserve */
     uint64_t port;           /* of its management */
     uint64_t buffer_bytes;   /* of its memory, not for models */
     uint64_t load_timeout_ms;
     uint64_t loaders;
-    uint64_t default_bytes; /* of a model of unknown size */
-    uint64_t size_percent;  /* a model's size, of that of its files */
+    uint64_t default_bytes;   /* of a model of unknown size */
+    uint64_t size_percent;    /* a model's size, of that of its files */
+    uint64_t model_calls_max; /* of a copy, at once; 0: as many as the runtime says */
 };
 
 struct manifest {

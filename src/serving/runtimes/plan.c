@@ -159,6 +159,7 @@ runtime_plan_make(const struct manifest *manifest, const struct runtime_host *ho
         .containers = must_allocate(list->count, sizeof(*plan->containers)),
         .fetches = helper == NULL || strcmp(helper, "true") != 0,
         .labels = make_labels(&manifest->runtime),
+        .model_calls_max = manifest->adapter.model_calls_max,
         .replicas = replicas != NULL ? strtoull(replicas, NULL, 10) : UINT64_MAX,
     };
     check_labels(&manifest->runtime, &problems);
@@ -213,6 +214,7 @@ runtime_plan_same(const struct runtime_plan *one, const struct runtime_plan *oth
     if (!same(one->name, other->name) || !same(one->management, other->management) ||
         !same(one->calls, other->calls) || !same_server(one, other) ||
         !same(one->labels, other->labels) || one->fetches != other->fetches ||
+        one->model_calls_max != other->model_calls_max ||
         one->container_count != other->container_count)
         return false;
     for (uint32_t i = 0; i < one->container_count; i++)

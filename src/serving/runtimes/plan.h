@@ -57,6 +57,7 @@ struct runtime_plan {
     struct manifest_adapter server; /* with an adapter; else zeros */
     uint64_t capacity_bytes;        /* with an adapter: memory for models */
     char *labels;                   /* of a node that runs it: "mt:…,pv:…,rt:…", sorted */
+    uint64_t model_calls_max;       /* of a copy, at once; 0: as many as the runtime says */
     uint64_t replicas;              /* UINT64_MAX: not given */
     int64_t preference;             /* of this node for it, by its affinity and the node's taints */
     char *problem;                  /* why this node cannot run it, each reason; NULL: it can */
