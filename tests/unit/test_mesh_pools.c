@@ -310,4 +310,18 @@ TEST_CASE_WITH(test_names_of_pools, NULL, NULL)
     assert_int_equal(pool_names_find(NULL, pool_name_number("a")), POOL_UNNAMED);
 }
 
+/* A type without constraint needs the pool that takes it. */
+TEST_CASE(test_a_pool_is_needed_for_its_types)
+{
+    assert_true(mesh_is_needed(mesh, 0, ""));
+    assert_true(mesh_is_needed(mesh, 1, ""));
+    for (int i = 0; i < 12; i++) {
+        char id[TEXT];
+        snprintf(id, sizeof(id), "x%d", i);
+        model_gone(id);
+    }
+    assert_true(mesh_is_needed(mesh, 0, ""));
+    assert_false(mesh_is_needed(mesh, 1, ""));
+}
+
 TEST_MAIN(.setup = fresh_pools, .teardown = drop)

@@ -543,6 +543,55 @@ TEST_CASE(test_drain_waits_for_waiting_calls)
     assert_seen("drained", 1);
 }
 
+static void
+rests(bool is)
+{
+    step((struct mesh_event){.kind = MESH_RUNTIME_RESTS, .rest = {.rests = is}});
+}
+
+/* A call waits for a runtime that comes when it is needed, and for no other one. */
+TEST_CASE(test_call_waits_for_a_resting_runtime)
+{
+    put("m1", "");
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    instance_with((struct mesh_instance){
+        .id = "self", .session = session, .figures = {.capacity_units = 1000, .full = true}});
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("answer 1 failed", 1);
+    begin();
+    rests(true);
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 3, .model = "m1", .deadline_ms = now_ms + 3000}});
+    tick(1500);
+    assert_seen("answer", 0);
+    tick(1000);
+    assert_seen("answer 3 unavailable", 1);
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 90000}});
+    rests(false);
+    assert_seen("serve 2 m1", 1);
+}
+
+/* By the types of models that there are. */
+TEST_CASE(test_a_runtime_is_needed_for_models_of_its_types)
+{
+    const char *const sort = "mt:sort";
+    const struct mesh_type_rule rule = {.type = "mt:sort", .required = &sort, .required_count = 1};
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
+    assert_false(mesh_is_needed(mesh, 0, "mt:sort,rt:x"));
+    put_as("m1", "mt:sort", "", WALL);
+    assert_true(mesh_is_needed(mesh, 0, "mt:sort,rt:x"));
+    assert_false(mesh_is_needed(mesh, 0, "mt:other"));
+    model_gone("m1");
+    assert_false(mesh_is_needed(mesh, 0, "mt:sort,rt:x"));
+    put_as("m2", "free", "", WALL);
+    assert_true(mesh_is_needed(mesh, 0, "mt:other"));
+}
+
 /* A model larger than every node fails at once, with a text that says so. */
 TEST_CASE(test_model_larger_than_every_node)
 {

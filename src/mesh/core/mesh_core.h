@@ -243,8 +243,9 @@ enum mesh_event_kind {
     MESH_TICK, /* once a second */
     MESH_RUNTIME,
     MESH_RUNTIME_LOST,
-    MESH_SESSION, /* creation revision of this node's instance key; 0: the lease is lost */
-    MESH_WHOLE,   /* the mirror is complete up to a revision */
+    MESH_RUNTIME_RESTS, /* R14: it is away, or will be, until a model needs it; or not any more */
+    MESH_SESSION,       /* creation revision of this node's instance key; 0: the lease is lost */
+    MESH_WHOLE,         /* the mirror is complete up to a revision */
     /* W1: etcd was emptied, restored or replaced, as its client reports (a missing key alone also
      * follows a lost lease). Comes instead of deletions and before the records that etcd has;
      * revisions restart. A SESSION follows when this node's key is back. */
@@ -323,6 +324,10 @@ struct mesh_event {
         struct {
             uint32_t pool;
         } lost; /* RUNTIME_LOST */
+        struct {
+            uint32_t pool;
+            bool rests;
+        } rest; /* RUNTIME_RESTS */
         struct {
             uint64_t revision;
         } session, whole;
@@ -516,6 +521,10 @@ struct mesh_population {
     uint32_t instances;
 };
 struct mesh_population mesh_population(const struct mesh *mesh);
+
+/* Whether the registry has a model of a type that requires labels, and no others than these
+ * (comma-separated); or of a type without constraint that the pool takes. O(types). */
+bool mesh_is_needed(const struct mesh *mesh, uint32_t pool, const char *labels);
 
 /* Totals for people, kept up to date with each change; reading them is O(1). */
 struct mesh_sums {

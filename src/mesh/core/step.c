@@ -319,6 +319,11 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
         CHECK(event->lost.pool < mesh->pools.count);
         load_on_runtime_lost(mesh, event->lost.pool);
         break;
+    case MESH_RUNTIME_RESTS:
+        CHECK(event->rest.pool < mesh->pools.count);
+        mesh->pools.at[event->rest.pool].rests = event->rest.rests;
+        mesh->room_queue.due = true;
+        break;
     case MESH_SESSION: on_session(mesh, event->session.revision); break;
     case MESH_WHOLE: on_whole(mesh, event->whole.revision); break;
     case MESH_EMPTIED: registry_rebuild_on_emptied(mesh); break;

@@ -198,6 +198,26 @@ runner_runtime_lost(struct mesh_runner *runner, uint32_t pool)
 }
 
 void
+runner_runtime_rests(struct mesh_runner *runner, uint32_t pool, enum runner_rest rest)
+{
+    runner_lock(runner);
+    CHECK(pool < runner_pools(runner));
+    if (!runner->closed)
+        runner_step(runner, (struct mesh_event){.kind = MESH_RUNTIME_RESTS,
+                                                .rest = {pool, rest == RUNNER_RESTS}});
+    runner_unlock(runner);
+}
+
+bool
+runner_is_needed(struct mesh_runner *runner, uint32_t pool, const char *labels)
+{
+    runner_lock(runner);
+    bool is_needed = mesh_is_needed(runner->mesh, pool, labels);
+    runner_unlock(runner);
+    return is_needed;
+}
+
+void
 runner_types(struct mesh_runner *runner, const struct mesh_type_rule *rules, uint32_t rule_count)
 {
     runner_lock(runner);

@@ -233,6 +233,12 @@ void runner_load_measured(struct mesh_runner *runner, struct runner_load *load,
 void runner_runtime_ready(struct mesh_runner *runner, const struct mesh_capacity *capacity);
 /* Any thread. The pool's models are gone; requests under way must still be answered. */
 void runner_runtime_lost(struct mesh_runner *runner, uint32_t pool);
+/* Any thread. RESTS: the pool's runtime ends, and comes back when a model needs it, for which calls
+ * wait meanwhile. */
+enum runner_rest { RUNNER_RUNS, RUNNER_RESTS };
+void runner_runtime_rests(struct mesh_runner *runner, uint32_t pool, enum runner_rest rest);
+/* Any thread: mesh_is_needed. */
+bool runner_is_needed(struct mesh_runner *runner, uint32_t pool, const char *labels);
 
 /* ---- management ---- */
 

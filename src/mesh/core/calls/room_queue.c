@@ -73,8 +73,9 @@ room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *c
 {
     const struct core_entry *entry = entry_of(mesh, model_at(mesh, model));
     struct place_wish wish = ensure_wish(mesh, model);
+    const struct pool *pool = pool_for(mesh, model_at(mesh, model));
     wish.not_self =
-        mesh->drain.active || !pool_for(mesh, model_at(mesh, model))->runtime ||
+        mesh->drain.active || !(pool->runtime || pool->rests) ||
         (entry != NULL && (entry->failed || entry->doomed || entry->state == MESH_STATE_LOADED));
     if (call != NULL) {
         wish.tried = call->tried;
@@ -233,6 +234,12 @@ end_waiting(struct mesh *mesh, uint32_t number)
     struct place_wish wish = ensure_wish(mesh, call_at(mesh, number)->model);
     enum place_refusal refusal = place_refusal(&mesh->tables, &wish);
     bool full = refusal != PLACE_ALL_TRIED;
+    wish.not_self = !pool_for(mesh, model_at(mesh, call_at(mesh, number)->model))->runtime;
+    if (refusal == PLACE_ALL_FULL && place_is_bare(&mesh->tables, &wish)) {
+        call_answer(mesh, number, MESH_END_UNAVAILABLE,
+                    "no runtime that may load the model was ready in time");
+        return;
+    }
     call_answer(mesh, number, full ? MESH_END_FULL : MESH_END_FAILED,
                 place_refusal_text(full && refusal != PLACE_AT_MOST ? PLACE_ALL_FULL : refusal));
 }

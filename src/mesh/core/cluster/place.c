@@ -442,6 +442,19 @@ place_refusal(const struct tables *tables, const struct place_wish *wish)
     return refusal;
 }
 
+bool
+place_is_bare(const struct tables *tables, const struct place_wish *wish)
+{
+    const struct type_rule *rule = tables_rule(tables, wish->model);
+    for (uint32_t i = 0; i < tables->instance_names.used; i++) {
+        const struct instance *instance = &tables->instances[i];
+        if (instance->session != 0 && types_allow(rule, instance->labels) &&
+            is_free_to_load(tables, wish, i, false) && !instance_is_bare(instance))
+            return false;
+    }
+    return true;
+}
+
 const char *
 place_refusal_text(enum place_refusal refusal)
 {

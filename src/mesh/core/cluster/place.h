@@ -54,6 +54,8 @@ enum place_refusal {
     PLACE_AT_MOST, /* B3 */
 };
 enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
+/* All nodes that could load it lack a runtime. */
+bool place_is_bare(const struct tables *tables, const struct place_wish *wish);
 const char *place_refusal_text(enum place_refusal refusal);
 /* The most that a node that may hold the model can load; 0: unknown for one of them. */
 uint64_t place_largest(const struct tables *tables, const struct place_wish *wish);

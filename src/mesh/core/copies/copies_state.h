@@ -83,6 +83,7 @@ struct entries {
 /* Models that share memory and loaders, and are lost together (K6). */
 struct pool {
     bool runtime; /* is connected */
+    bool rests;   /* it comes when a model needs it */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t loading;

@@ -69,6 +69,34 @@ pools_fini(struct mesh *mesh)
 
 /* ---- looking at them ---- */
 
+/* By the type alone: the key, which may say more, differs from model to model. */
+static uint32_t
+pool_of_type(const struct mesh *mesh, const char *type)
+{
+    char name[MESH_POOL_NAME_BYTES];
+    if (mesh->pools.names == NULL || mesh->config.pool_name == NULL)
+        return 0;
+    mesh->config.pool_name(type, "", name);
+    uint32_t number = pool_names_find(mesh->pools.names, pool_name_number(name));
+    return number == POOL_UNNAMED ? 0 : number;
+}
+
+bool
+mesh_is_needed(const struct mesh *mesh, uint32_t pool, const char *labels)
+{
+    const struct names *names = &mesh->tables.type_names; /* of models with a record */
+    const struct types *types = &mesh->tables.types;
+    uint64_t bits = types_labels(types, labels);
+    for (uint32_t i = 0; i < names->used; i++) {
+        const char *type = names_text(names, i);
+        const struct type_rule *rule = type != NULL ? types_rule(types, type) : NULL;
+        if (type != NULL &&
+            (rule != NULL ? types_allow(rule, bits) : pool_of_type(mesh, type) == pool))
+            return true;
+    }
+    return false;
+}
+
 struct mesh_figures
 pool_figures(struct mesh *mesh, const struct pool *pool)
 {
