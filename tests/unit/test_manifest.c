@@ -10,6 +10,7 @@
 
 #include "../test.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "serving/manifest/manifest.h"
 
 static struct manifest_file
@@ -499,13 +500,31 @@ TEST_CASE(test_configuration_annotations_and_marks)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         bad(rows[i].text, rows[i].mistake);
-    static const char text[] = "apiVersion: v1\nkind: ConfigMap\n" META(
-        "model-serving-config") "data: {config.yaml: '{podsPerRuntime: 3}'}\n";
-    struct manifest_file config;
-    struct error error = ERROR_NONE;
-    assert_int_equal(manifest_read("f", text, strlen(text), &config, &error), STATUS_OK);
-    assert_int_equal(config.items[0].pods_per_runtime, 3);
-    manifest_file_free(&config);
+}
+
+TEST_CASE(test_configuration)
+{
+#define CONFIG(text)                                                                               \
+    "apiVersion: v1\nkind: ConfigMap\n" META("model-serving-config") "data: {config.yaml: '{" text \
+                                                                     "}'}\n"
+    static const struct {
+        const char *text;
+        int64_t grace_ns;
+    } rows[] = {
+        {CONFIG("podsPerRuntime: 3"), TIME_NEVER_NS},
+        {CONFIG("podsPerRuntime: 3, scaleToZero: {}"), 60 * (int64_t)NS_PER_S},
+        {CONFIG("podsPerRuntime: 3, scaleToZero: {gracePeriodSeconds: 0}"), 0},
+        {CONFIG("podsPerRuntime: 3, scaleToZero: {enabled: true, gracePeriodSeconds: 7}"),
+         7 * (int64_t)NS_PER_S},
+        {CONFIG("podsPerRuntime: 3, scaleToZero: {enabled: false, gracePeriodSeconds: 7}"),
+         TIME_NEVER_NS},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct manifest_file config = good(rows[i].text);
+        assert_int_equal(config.items[0].pods_per_runtime, 3);
+        assert_int_equal(config.items[0].grace_ns, rows[i].grace_ns);
+        manifest_file_free(&config);
+    }
 }
 
 static char *

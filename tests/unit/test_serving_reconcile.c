@@ -35,6 +35,7 @@ TEST_CASE(test_which_runtime)
     const struct serving_node bare = {.labels = ""};
     const struct serving_node runs = {
         .labels = "mt:onnx,mt:onnx:1,pv:grpc-v2,rt:triton", .pool_types = ALL, .pool_count = 1};
+    const struct serving_node rests = {.labels = "mt:onnx,rt:triton," SERVING_LABEL_RESTS};
     const struct serving_node pools = {.labels = "", .pool_types = SOME, .pool_count = 2};
     const struct {
         struct serving_wanted wanted;
@@ -55,6 +56,9 @@ TEST_CASE(test_which_runtime)
         {{.format = "keras", .runtime = "none"}, 2, runs, SERVING_RUNTIME_UNKNOWN},
         {{.format = "keras", .runtime = "none"}, 0, bare, SERVING_RUNTIME_UNKNOWN},
         {{.format = "onnx"}, 1, pools, SERVING_WAITS},
+        {{.format = "onnx"}, 2, rests, SERVING_WAITS},
+        {{.format = "onnx", .runtime = "triton"}, 2, rests, SERVING_WAITS},
+        {{.format = "keras"}, 2, rests, SERVING_NO_RUNTIME},
         {{.format = "b"}, 2, pools, SERVING_SUPPORTED},
         {{.format = "c"}, 2, pools, SERVING_NO_RUNTIME},
         {{.format = "c"}, 0, pools, SERVING_NO_RUNTIME},

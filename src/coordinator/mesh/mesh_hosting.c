@@ -7,6 +7,8 @@
  *   one runs      it is ended if it is gone, disabled, or has enough replicas on nodes that started
  *                 earlier; and replaced if its manifest says so and this node can run the new form
  *   one ends      nothing, until its last process is gone
+ *   one rests     it is started again if a model needs it, and makes way for a runtime that one
+ *                 needs
  */
 #include "coordinator/mesh/mesh_hosting.h"
 
@@ -31,6 +33,9 @@
 
 extern char **environ;
 
+/* WAKES: it is started again, and has not been READY since. */
+enum hosting_rest { REST_NONE, REST_RESTS, REST_WAKES };
+
 struct mesh_hosting {
     struct mesh_hosting_options options;
     struct runtime_host host;
@@ -40,9 +45,11 @@ struct mesh_hosting {
     struct loop_timer *timer;
     bool stopped;
 
-    struct supervisor *supervisor; /* NULL: none runs */
-    struct runtime_plan plan;      /* of the one that runs */
+    struct supervisor *supervisor; /* NULL: there are no processes */
+    struct runtime_plan plan;      /* of the one that runs or rests; its name NULL: there is none */
     enum manifest_kind kind;
+    enum hosting_rest rest;
+    int64_t needed_ns; /* when a model needed it last, or it was started */
     bool is_ending;
     int64_t stop_at_ns; /* while it ends: its calls have until then; TIME_NEVER_NS: it was told */
     bool is_labelled;   /* it has been READY: the node has its labels */
@@ -121,17 +128,26 @@ describe_host(struct mesh_hosting *hosting)
     };
 }
 
+static bool
+has_runtime(const struct mesh_hosting *hosting)
+{
+    return hosting->plan.name != NULL;
+}
+
 /* ---- the labels of this node's record ---- */
 
 static void
 set_labels(struct mesh_hosting *hosting)
 {
-    char *labels = mesh_claims_labels(
-        hosting->options.config->mesh.labels,
-        hosting->supervisor != NULL ? mesh_claims_label(hosting->kind, hosting->plan.name) : NULL,
-        hosting->is_labelled ? hosting->plan.labels : "");
+    const char *own = hosting->options.config->mesh.labels;
+    const char *claim =
+        has_runtime(hosting) ? mesh_claims_label(hosting->kind, hosting->plan.name) : NULL;
+    char *rests = mesh_claims_labels(own, NULL, SERVING_LABEL_RESTS);
+    char *labels = mesh_claims_labels(hosting->rest != REST_NONE ? rests : own, claim,
+                                      hosting->is_labelled ? hosting->plan.labels : "");
     runner_labels(hosting->options.runner, labels);
     free(labels);
+    free(rests);
 }
 
 /* ---- the node's external runtime ---- */
@@ -219,7 +235,7 @@ tell(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
     bytes_fini(&text);
 }
 
-/* Of the one that runs. */
+/* Of the one that is here. */
 static struct hosting_told
 state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
          struct external_view *external)
@@ -228,6 +244,9 @@ state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
     external_look(hosting->options.external, external);
     if (hosting->is_ending)
         told.state = "Stopping";
+    else if (hosting->rest == REST_RESTS)
+        told = (struct hosting_told){"Idle", "no model needs it: a model of its types starts it",
+                                     view->restarts};
     else if (view->running < view->containers)
         told.state = "BackOff";
     else if (hosting->is_aimed && external->is_ready)
@@ -240,8 +259,16 @@ state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
 static bool
 is_here(const struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
 {
-    return hosting->supervisor != NULL && hosting->kind == candidate->kind &&
+    return has_runtime(hosting) && hosting->kind == candidate->kind &&
            strcmp(hosting->plan.name, candidate->plan.name) == 0;
+}
+
+static void
+look_at_containers(const struct mesh_hosting *hosting, struct supervisor_view *view)
+{
+    *view = (struct supervisor_view){.error = ""};
+    if (hosting->supervisor != NULL)
+        supervisor_look(hosting->supervisor, view);
 }
 
 static void
@@ -252,7 +279,7 @@ tell_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *can
     struct external_view external;
     char text[MANIFEST_NAME_BYTES_MAX + 64];
     if (is_here(hosting, candidate)) {
-        supervisor_look(hosting->supervisor, &view);
+        look_at_containers(hosting, &view);
         told = state_of(hosting, &view, &external);
         if (candidate->plan.problem != NULL && strcmp(told.state, "Ready") == 0)
             told.message = candidate->plan.problem; /* of the manifest as it is now */
@@ -260,7 +287,7 @@ tell_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *can
         told.state = NULL;
     } else if (candidate->plan.problem != NULL) {
         told = (struct hosting_told){"Unable", candidate->plan.problem, 0};
-    } else if (hosting->supervisor != NULL && mesh_claims_lack(&candidate->claims)) {
+    } else if (has_runtime(hosting) && mesh_claims_lack(&candidate->claims)) {
         snprintf(text, sizeof(text), "a node runs one runtime, and this one runs \"%s\"",
                  hosting->plan.name);
         told = (struct hosting_told){"Busy", text, 0};
@@ -276,15 +303,11 @@ on_change(void *context)
     mesh_hosting_touch(context);
 }
 
-/* Takes the candidate's plan. */
 static void
-start(struct mesh_hosting *hosting, struct hosting_candidate *candidate)
+start(struct mesh_hosting *hosting)
 {
     const struct config *config = hosting->options.config;
-    hosting->plan = candidate->plan;
-    hosting->kind = candidate->kind;
-    hosting->is_ending = hosting->is_labelled = false;
-    candidate->plan = (struct runtime_plan){0};
+    hosting->needed_ns = clock_now_ns();
     log_info("runtime_started runtime=%s containers=%u management=\"%s\"", hosting->plan.name,
              hosting->plan.container_count, hosting->plan.management);
     hosting->supervisor = supervisor_create(&(struct supervisor_options){
@@ -300,6 +323,17 @@ start(struct mesh_hosting *hosting, struct hosting_candidate *candidate)
         .on_change = on_change,
         .context = hosting,
     });
+}
+
+/* Takes the candidate's plan. */
+static void
+claim(struct mesh_hosting *hosting, struct hosting_candidate *candidate)
+{
+    hosting->plan = candidate->plan;
+    hosting->kind = candidate->kind;
+    hosting->is_ending = hosting->is_labelled = false;
+    candidate->plan = (struct runtime_plan){0};
+    start(hosting);
     set_labels(hosting);
 }
 
@@ -316,10 +350,20 @@ stop_soon(struct mesh_hosting *hosting)
     supervisor_stop(hosting->supervisor);
 }
 
+/* And the labels. */
+static void
+set_rest(struct mesh_hosting *hosting, enum hosting_rest rest)
+{
+    hosting->rest = rest;
+    runner_runtime_rests(hosting->options.runner, external_pool(hosting->options.external),
+                         rest == REST_NONE ? RUNNER_RUNS : RUNNER_RESTS);
+    set_labels(hosting);
+}
+
 static void
 end(struct mesh_hosting *hosting, const char *why)
 {
-    if (hosting->supervisor == NULL || hosting->is_ending)
+    if (!has_runtime(hosting) || hosting->is_ending)
         return;
     log_info("runtime_ended runtime=%s why=\"%s\"", hosting->plan.name, why);
     hosting->is_ending = true;
@@ -328,7 +372,7 @@ end(struct mesh_hosting *hosting, const char *why)
     if (!hosting->stopped) {
         hosting->stop_at_ns += hosting->options.config->mesh.stop_timeout_ns;
         aim_away(hosting);
-        set_labels(hosting);
+        set_rest(hosting, REST_NONE);
     }
     stop_soon(hosting);
 }
@@ -405,7 +449,7 @@ choose(struct mesh_hosting *hosting, struct hosting_candidates *all)
             best = one;
     }
     if (best != NULL)
-        start(hosting, best);
+        claim(hosting, best);
 }
 
 /* Why the one that runs has to end; NULL: it goes on. */
@@ -427,29 +471,124 @@ why_end(const struct mesh_hosting *hosting, const struct hosting_candidates *all
     return "it is gone";
 }
 
+/* ---- rest ---- */
+
+static bool
+is_needed(const struct mesh_hosting *hosting, const struct runtime_plan *plan)
+{
+    char *labels = mesh_claims_labels(hosting->options.config->mesh.labels, NULL, plan->labels);
+    bool is_needed =
+        runner_is_needed(hosting->options.runner, external_pool(hosting->options.external), labels);
+    free(labels);
+    return is_needed;
+}
+
+/* Calls that come from now on wait for it. */
 static void
-look_at_running(struct mesh_hosting *hosting, const struct hosting_candidates *all)
+rest_if_idle(struct mesh_hosting *hosting)
+{
+    struct serving_leader *leader = hosting->options.leader;
+    int64_t grace_ns = serving_grace_ns(leader);
+    int64_t now_ns = clock_now_ns();
+    bool is_kept =
+        grace_ns == TIME_NEVER_NS || !serving_is_open(leader) || is_needed(hosting, &hosting->plan);
+    if (is_kept)
+        hosting->needed_ns = now_ns;
+    if (is_kept || now_ns - hosting->needed_ns < grace_ns)
+        return;
+    log_info("runtime_rested runtime=%s idle_s=%lld", hosting->plan.name,
+             (now_ns - hosting->needed_ns) / NS_PER_S);
+    counter_add(hosting->options.counters, NODE_MESH_RUNTIME_RESTS, 1);
+    set_rest(hosting, REST_RESTS);
+    aim_away(hosting);
+    hosting->stop_at_ns = now_ns + hosting->options.config->mesh.stop_timeout_ns;
+    stop_soon(hosting);
+}
+
+/* Whether one waits for a node that a model needs. */
+static bool
+is_another_needed(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const struct hosting_candidate *one = &all->items[i];
+        if (!is_here(hosting, one) && !one->disabled && one->plan.problem == NULL &&
+            mesh_claims_lack(&one->claims) && is_needed(hosting, &one->plan))
+            return true;
+    }
+    return false;
+}
+
+/* Its ports are free when its last process is gone. */
+static void
+look_at_resting(struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    struct supervisor_view view;
+    stop_soon(hosting);
+    look_at_containers(hosting, &view);
+    if (view.stopped < view.containers)
+        return;
+    supervisor_destroy(hosting->supervisor);
+    hosting->supervisor = NULL;
+    if (serving_grace_ns(hosting->options.leader) == TIME_NEVER_NS ||
+        is_needed(hosting, &hosting->plan)) {
+        counter_add(hosting->options.counters, NODE_MESH_RUNTIME_WAKES, 1);
+        start(hosting);
+        set_rest(hosting, REST_WAKES);
+    } else if (is_another_needed(hosting, all)) {
+        end(hosting, "it rests, and another one is needed");
+    }
+}
+
+static void
+on_models(void *context)
+{
+    struct mesh_hosting *hosting = context;
+    if (hosting->rest == REST_RESTS)
+        mesh_hosting_touch(hosting);
+}
+
+/* ---- the one that is here ---- */
+
+static void
+look_at_ending(struct mesh_hosting *hosting)
+{
+    struct supervisor_view view;
+    stop_soon(hosting);
+    look_at_containers(hosting, &view);
+    if (view.stopped < view.containers)
+        return;
+    forget(hosting);
+    set_labels(hosting);
+}
+
+static void
+look_at_running(struct mesh_hosting *hosting)
 {
     struct supervisor_view view;
     struct external_view external;
+    look_at_containers(hosting, &view);
+    follow(hosting, &view);
+    if (strcmp(state_of(hosting, &view, &external).state, "Ready") != 0)
+        return;
+    if (!hosting->is_labelled || hosting->rest == REST_WAKES) {
+        hosting->is_labelled = true;
+        set_rest(hosting, REST_NONE);
+    }
+    rest_if_idle(hosting);
+}
+
+static void
+look_at_own(struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
     const char *why = serving_is_open(hosting->options.leader) ? why_end(hosting, all) : NULL;
     if (why != NULL)
         end(hosting, why);
     if (hosting->is_ending)
-        stop_soon(hosting);
-    supervisor_look(hosting->supervisor, &view);
-    if (hosting->is_ending) {
-        if (view.stopped < view.containers)
-            return;
-        forget(hosting);
-        set_labels(hosting);
-        return;
-    }
-    follow(hosting, &view);
-    if (!hosting->is_labelled && strcmp(state_of(hosting, &view, &external).state, "Ready") == 0) {
-        hosting->is_labelled = true;
-        set_labels(hosting);
-    }
+        look_at_ending(hosting);
+    else if (hosting->rest == REST_RESTS)
+        look_at_resting(hosting, all);
+    else
+        look_at_running(hosting);
 }
 
 static void
@@ -460,9 +599,9 @@ look(void *context)
     loop_timer_set(hosting->timer, LOOK_NS);
     serving_visit_runtimes(hosting->options.leader, gather, &all);
     count_claims(&all);
-    if (hosting->supervisor != NULL)
-        look_at_running(hosting, &all);
-    if (hosting->supervisor == NULL && serving_is_open(hosting->options.leader))
+    if (has_runtime(hosting))
+        look_at_own(hosting, &all);
+    if (!has_runtime(hosting) && serving_is_open(hosting->options.leader))
         choose(hosting, &all);
     for (size_t i = 0; i < all.count; i++) {
         if (all.items[i].plan.name != NULL)
@@ -484,6 +623,7 @@ mesh_hosting_create(const struct mesh_hosting_options *options)
     hosting->timer = loop_timer_create(loop_base(options->loop), look, hosting);
     loop_timer_set(hosting->timer, 0);
     serving_on_runtimes(options->leader, on_change, hosting);
+    serving_on_models(options->leader, on_models);
     return hosting;
 }
 

@@ -94,6 +94,7 @@ struct serving_leader {
     struct hash_table told;
     struct loop_timer *sweep; /* of reports that nobody will take back */
     void (*on_runtimes)(void *context);
+    void (*on_models)(void *context);
     void *on_runtimes_context;
     struct store *store;
     struct store_events next;

@@ -214,6 +214,7 @@ on_written(void *context, enum store_txn_end end, const struct error *error)
         object_rest(object, end == STORE_OK ? WAIT_SOON : WAIT_AGAIN);
 }
 
+/* Of what it has seen: a leader that came meanwhile may have written a newer status. */
 static void
 object_write(struct serving_object *object, const struct store_change *changes, size_t count)
 {
@@ -405,6 +406,8 @@ on_put(void *context, const struct store_record *record)
         vmodel_touch(leader, record->id, strlen(record->id));
     if (record->table == STORE_MODELS && strstr(record->id, "__") != NULL)
         vmodel_touch(leader, record->id, (size_t)(strstr(record->id, "__") - record->id));
+    if (record->table == STORE_MODELS && leader->on_models != NULL && !leader->stopped)
+        leader->on_models(leader->on_runtimes_context);
 }
 
 static void

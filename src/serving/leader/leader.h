@@ -73,6 +73,8 @@ uint32_t serving_count(const struct serving_leader *leader);
  */
 void serving_on_runtimes(struct serving_leader *leader, void (*on_change)(void *context),
                          void *context);
+/* The record of a model has come or changed, and the runner knows it; same context. */
+void serving_on_models(struct serving_leader *leader, void (*on_change)(void *context));
 /* Whether the store has been read and this node has a session. */
 bool serving_is_open(const struct serving_leader *leader);
 /* Namespaced ones, then those of the cluster; `visit` calls nothing here but serving_value. */
@@ -87,6 +89,8 @@ enum serving_value serving_value(struct serving_leader *leader, enum manifest_ki
 
 /* Of the ConfigMap model-serving-config; 0: not given. */
 uint64_t serving_pods_per_runtime(struct serving_leader *leader);
+/* For how long no model needs a runtime that then rests; TIME_NEVER_NS: it never does. Likewise. */
+int64_t serving_grace_ns(struct serving_leader *leader);
 
 /* What this node tells about a runtime: an object of JSON; "": nothing. Written if it is news. */
 void serving_report(struct serving_leader *leader, const char *node, enum manifest_kind kind,

@@ -252,7 +252,8 @@ is_about(const struct serving_told *told, const struct serving_object *object)
            strncmp(told->id + bytes, mark, strlen(mark)) == 0;
 }
 
-/* Of a runtime one node is enough; an object of gateways each must have accepted as it is. */
+/* Of a runtime one node is enough, also where it rests until it is needed; an object of gateways
+ * each must have accepted as it is. */
 static bool
 is_ready(const struct serving_told *const *told, size_t count, const struct serving_object *object)
 {
@@ -260,7 +261,8 @@ is_ready(const struct serving_told *const *told, size_t count, const struct serv
     char *version = must_format("\"version\":%" PRIu64 ",", object->revision);
     for (size_t i = 0; i < count; i++)
         if (manifest_is_runtime(object->kind))
-            ready += strstr(told[i]->json, "\"state\":\"Ready\"") != NULL;
+            ready += strstr(told[i]->json, "\"state\":\"Ready\"") != NULL ||
+                     strstr(told[i]->json, "\"state\":\"Idle\"") != NULL;
         else
             ready += strstr(told[i]->json, version) != NULL &&
                      strstr(told[i]->json, "\"type\":\"Accepted\",\"status\":\"True\"") != NULL;

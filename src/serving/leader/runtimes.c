@@ -5,6 +5,7 @@
 
 #include "base/base64.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "serving/leader/inside.h"
 #include "serving/manifest/check.h"
 
@@ -13,6 +14,12 @@ serving_on_runtimes(struct serving_leader *leader, void (*on_change)(void *conte
 {
     leader->on_runtimes = on_change;
     leader->on_runtimes_context = context;
+}
+
+void
+serving_on_models(struct serving_leader *leader, void (*on_change)(void *context))
+{
+    leader->on_models = on_change;
 }
 
 bool
@@ -38,11 +45,26 @@ serving_visit_runtimes(struct serving_leader *leader,
     }
 }
 
+/* NULL: there is none. */
+static const struct manifest *
+find_config(struct serving_leader *leader)
+{
+    const struct serving_object *object = object_find(leader, "ConfigMap/" MANIFEST_CONFIG);
+    return object != NULL && object->revision != 0 ? object_manifest(object) : NULL;
+}
+
 uint64_t
 serving_pods_per_runtime(struct serving_leader *leader)
 {
-    const struct serving_object *object = object_find(leader, "ConfigMap/" MANIFEST_CONFIG);
-    return object != NULL && object->revision != 0 ? object_manifest(object)->pods_per_runtime : 0;
+    const struct manifest *config = find_config(leader);
+    return config != NULL ? config->pods_per_runtime : 0;
+}
+
+int64_t
+serving_grace_ns(struct serving_leader *leader)
+{
+    const struct manifest *config = find_config(leader);
+    return config != NULL ? config->grace_ns : TIME_NEVER_NS;
 }
 
 /* A value of `data` of a Secret is in base64. A zero byte would end a variable early. */

@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "serving/manifest/check.h"
 #include "serving/manifest/model.h"
 
 #define FILE_NAME "config.yaml"
+
+enum { GRACE_S = 60, GRACE_S_MAX = 1000000000 };
 
 static const struct tree_limits limits = {
     .what = "configuration",
@@ -30,6 +33,19 @@ make_url(const struct tree_node *config)
     return name != NULL ? must_format("grpc://%s:%s", name, port != NULL ? port : "8033") : NULL;
 }
 
+/* As KServe has it, but nothing rests where the manifest says nothing of it. */
+static int64_t
+read_grace(const struct tree_node *config)
+{
+    const struct tree_node *scale = manifest_find(config, "scaleToZero");
+    const char *enabled = manifest_text(scale, "enabled");
+    const char *grace = manifest_text(scale, "gracePeriodSeconds");
+    uint64_t grace_s = grace != NULL ? strtoull(grace, NULL, 10) : GRACE_S;
+    if (scale == NULL || (enabled != NULL && strcmp(enabled, "false") == 0))
+        return TIME_NEVER_NS;
+    return (int64_t)(grace_s < GRACE_S_MAX ? grace_s : GRACE_S_MAX) * NS_PER_S;
+}
+
 static void
 read_config(const struct tree_node *text, struct tree_report *report, struct manifest *manifest)
 {
@@ -42,6 +58,7 @@ read_config(const struct tree_node *text, struct tree_report *report, struct man
     const char *pods = manifest_text(config, "podsPerRuntime");
     if (report_total(&within) == 0) {
         manifest->url = make_url(config);
+        manifest->grace_ns = read_grace(config);
         manifest->pods_per_runtime = pods != NULL ? strtoull(pods, NULL, 10) : 0;
     }
     char **mistakes = report_finish(&within, &count);

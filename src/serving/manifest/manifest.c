@@ -8,6 +8,7 @@
 #include "base/base64.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "serving/manifest/check.h"
 #include "serving/manifest/model.h"
 
@@ -242,7 +243,7 @@ read_document(const struct tree_node *document, struct manifest_file *file,
               struct tree_report *report)
 {
     struct manifest *manifest = &file->items[file->count];
-    *manifest = (struct manifest){0};
+    *manifest = (struct manifest){.grace_ns = TIME_NEVER_NS};
     uint32_t mistakes = report_total(report);
     struct bytes json = {0};
     if (!manifest_find_kind(document, MANIFEST_SERVING_RUNTIME, &manifest->kind, report))

@@ -96,6 +96,7 @@ struct manifest {
     struct manifest_adapter adapter;
     char *url; /* of the ConfigMap MANIFEST_CONFIG, where callers reach the nodes; or NULL */
     uint64_t pods_per_runtime; /* likewise; 0: not given */
+    int64_t grace_ns;          /* likewise, of scaleToZero; TIME_NEVER_NS: runtimes never rest */
 };
 
 struct manifest_file {

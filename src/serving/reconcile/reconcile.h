@@ -54,6 +54,9 @@ struct serving_runtime {
     uint32_t protocol_count;
 };
 
+/* A label of a node whose runtime rests: it has no processes until a model needs it. */
+#define SERVING_LABEL_RESTS "state:resting"
+
 /* A node of the mesh. */
 struct serving_node {
     const char *labels; /* comma-separated; "": none */
@@ -72,7 +75,7 @@ struct serving_offers {
 
 enum serving_support {
     SERVING_SUPPORTED,
-    SERVING_WAITS,            /* a ServingRuntime does, and no node runs it */
+    SERVING_WAITS,            /* a ServingRuntime does, and no node runs it, or it rests there */
     SERVING_NO_RUNTIME,       /* none takes the format, version and protocol */
     SERVING_RUNTIME_UNKNOWN,  /* the named one does not exist */
     SERVING_RUNTIME_DISABLED, /* it is disabled, or not for several models */

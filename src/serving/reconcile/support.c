@@ -82,13 +82,20 @@ is_pooled(const struct serving_node *node, const struct serving_wanted *wanted, 
     return false;
 }
 
-static bool
-is_run(const struct serving_wanted *wanted, const struct serving_offers *offers)
+/* By the labels of nodes: WAITS if it rests wherever it is. */
+static enum serving_support
+support_of_nodes(const struct serving_wanted *wanted, const struct serving_offers *offers)
 {
-    for (uint32_t i = 0; i < offers->node_count; i++)
-        if (is_labelled(&offers->nodes[i], wanted))
-            return true;
-    return false;
+    enum serving_support support = SERVING_NO_RUNTIME;
+    for (uint32_t i = 0; i < offers->node_count; i++) {
+        const struct serving_node *node = &offers->nodes[i];
+        if (!is_labelled(node, wanted))
+            continue;
+        if (!has_word(node->labels, SERVING_LABEL_RESTS))
+            return SERVING_SUPPORTED;
+        support = SERVING_WAITS;
+    }
+    return support;
 }
 
 static bool
@@ -103,8 +110,9 @@ has_pool(const struct serving_wanted *wanted, const struct serving_offers *offer
 enum serving_support
 serving_support(const struct serving_wanted *wanted, const struct serving_offers *offers)
 {
-    if (is_run(wanted, offers))
-        return SERVING_SUPPORTED;
+    enum serving_support by_nodes = support_of_nodes(wanted, offers);
+    if (by_nodes != SERVING_NO_RUNTIME)
+        return by_nodes;
     for (uint32_t i = 0; i < offers->runtime_count; i++) {
         const struct serving_runtime *runtime = &offers->runtimes[i];
         if (wanted->runtime == NULL && selects(runtime, wanted))
