@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What `cmake --install` puts in place: the programs with their manual pages, the example modelets with their
-# configurations, the public headers, libshoal, and what authors of modelets and of local clients
+# Files that `cmake --install` puts in place: the programs with their manual pages, the example
+# modelets with their configurations, the public headers, libshoal, and what authors of modelets and of local clients
 # need to build against them by pkg-config or by CMake. Everything is found relative to the prefix,
 # so it may be moved as a whole.
 

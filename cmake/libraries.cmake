@@ -45,7 +45,7 @@ endif()
 find_program(PROTOC protoc REQUIRED)
 find_program(PROTOC_GEN_C protoc-gen-c REQUIRED)
 
-# The Python that Debian's packages are for, whatever else is first in the path.
+# The Python of Debian's packages, even if another is first in the path.
 find_program(PYTHON3 python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(PYTHON3 python3 REQUIRED)
 

@@ -18,8 +18,8 @@
 #   serial        alone on the machine: it measures speed or saturates the machine; needs a reason
 #   soak          only `./dev soak` runs it; needs a reason
 #
-# Every test exists in every preset, whatever its line says: `./dev test PRESET` and `./dev soak` run
-# it there. Tests run beside one another, so each has its own folder, sockets, ports and etcd.
+# Every test exists in every preset, also in those that its line does not name: `./dev test PRESET`
+# and `./dev soak` run it there. Tests run beside one another, so each has its own folder, sockets, ports and etcd.
 #
 # Environment of every test: SHOAL_SOURCE_DIR, SHOAL_BUILD_DIR, SHOAL_PYTHON (to start scripts). A
 # test that draws random numbers takes its seed from SHOAL_SEED if that is set, and prints

@@ -11,7 +11,7 @@
 
 #include <shoal/modelet.h>
 
-/* Waits in steps, so that a caller who is gone is noticed. 0: nobody waits any more. */
+/* Waits in steps, to notice a caller that has gone. 0: the caller has gone. */
 static int
 wait_ms(const struct shoal_host *host, struct shoal_item *item, uint32_t ms)
 {

@@ -373,7 +373,7 @@ struct shoal_host {
     int32_t (*emit)(struct shoal_item *item);
 };
 
-/* What `extension("stream")` returns: the modelet may call `emit`. */
+/* Returned by `extension("stream")`: the modelet may call `emit`. */
 struct shoal_stream {
     uint32_t struct_size;
     uint32_t reserved;

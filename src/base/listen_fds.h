@@ -26,7 +26,8 @@ void listen_fds_init(void);
 /* The mode of a new unix socket for which no other was asked. */
 mode_t listen_fds_mode(void);
 
-/* The socket that listens at this address, non-blocking; -1: there is none. It is the caller's, who
+/* The socket that listens at this address, non-blocking; -1: there is none. It belongs to the
+caller, which
  * closes it, and, if it is LISTEN_OURS, calls listen_fds_unlink for its path. */
 int listen_fds_take(const struct sockaddr *address, enum listen_owner *owner);
 

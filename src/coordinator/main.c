@@ -53,7 +53,7 @@ static const struct usage_option options[] = {
      "listen here instead of where CONFIG says; may be repeated:\n"
      "port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock"},
     {"counters", "PATH", "file of the counters, which shoalctl reads"},
-    {"no-pin", NULL, "leave every process unpinned, whatever `cpus` says"},
+    {"no-pin", NULL, "leave every process unpinned; ignores `cpus`"},
     {"log-level", "LEVEL", "error, warn, info or debug"},
     {"worker", "PROGRAM", "the worker program (default: shoal-worker beside this program)"},
     {"help-config", "[=FORM]",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Internals of the HTTP server. request.c and answer.c know requests, whatever carries them;
+ * Internals of the HTTP server. request.c and answer.c know requests of both protocols;
  * connection.c alone changes a connection's state and reads HTTP/1, http1.c and output.c write it;
  * pool.c counts, listen.c accepts and enforces limits, tls.c uses OpenSSL.
  *

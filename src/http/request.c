@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request on its way to its handler, whatever carries it. */
+/* A request of either protocol on its way to its handler. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

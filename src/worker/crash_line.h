@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A line of the log, written in a signal handler: only calls that are safe there, no memory but the
- * caller's. Control characters, quotes and backslashes become '?'. What does not fit is left out.
+ * caller's. Control characters, quotes and backslashes become '?'. The rest of a long line is cut.
  */
 #pragma once
 

@@ -45,5 +45,5 @@ const struct shoal_host *host_table(const char *modelet_name, const char *direct
 void item_fail(struct host_item *item, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* Refuses an output or a piece: the item fails, whatever the modelet says later. */
+/* Refuses an output or a piece: the item fails, even if the modelet reports success later. */
 enum status item_refuse(struct host_item *item, const struct error *error);

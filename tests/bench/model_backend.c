@@ -61,7 +61,7 @@ client_close(struct backend_client *client)
     free(client);
 }
 
-/* What the kernel does not take at once is too much for this program: false. */
+/* False: the kernel did not take all bytes at once. */
 static bool
 put(const struct backend_client *client, const char *text, size_t bytes)
 {

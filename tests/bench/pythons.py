@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same modelet in Python and in C: rows of four numbers are doubled, in batches of up to 64. What
-the two cost per run is by the node's own counters."""
+"""The same modelet in Python and in C: rows of four numbers are doubled, in batches of up to 64. The
+cost per run comes from the node's own counters."""
 
 from contenders import (BATCH, LOAD_FIGURES, OUTSTANDING, PINNED, Group, Messages, Shoal, closed,
                         floats, infer_request, run_json)

@@ -73,7 +73,7 @@ class Web:
             return False
 
     def request(self):
-        """What wrk is told of it."""
+        """The arguments of wrk."""
         return ["-H", "X-Padding: " + "x" * HEAD_BYTES]
 
     def measure(self, case, seconds, _rate, _seed):

@@ -54,7 +54,7 @@ class Asked:
         return outputs
 
     def take(self, message):
-        """What is wrong with a message, if anything."""
+        """An error in the message, or None."""
         if self.error is not None:
             return "a message after the end"
         if message.error_message:
@@ -74,7 +74,7 @@ class Asked:
         return None
 
     def judge(self):
-        """What is wrong with the end, if anything."""
+        """An error in the end of the stream, or None."""
         if self.error is None:
             return f"no end after {self.got} of {self.pieces} pieces"
         if self.error == "":

@@ -545,7 +545,7 @@ step(struct program *program)
     }
 }
 
-/* What is left to do is done; a caller that is gone is reported. */
+/* Finishes pending work and reports callers that are gone. */
 static bool
 finish(void)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What adapter-aware routing is worth: servers that hold three adapters each, fifteen adapters of
+ * Measures the gain of adapter-aware routing: servers that hold three adapters each, fifteen
+   adapters of
  * which the first five get 60 % of the requests, the next 30 %, the last 10 %; no shared prefixes.
  * The servers are tests/llm-server on virtual time. Prints the time to the first token that nine of
  * ten requests stay below, for several schedulers and shares of the pool's capacity; capacity is

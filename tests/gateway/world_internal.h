@@ -112,7 +112,7 @@ struct sim_client {
     int64_t key; /* of its order within the flow */
 };
 
-/* What the requests of one priority got, by flow. */
+/* The service that requests of one priority received, by flow. */
 struct world_band {
     uint32_t count;
     uint64_t bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What flow control promises, counted beside the core: strict priorities, the order within a flow,
- * fairness between flows, limits, and that nothing waits too long or for no reason. */
+/* The promises of flow control, counted beside the core: strict priorities, the order within a
+ * flow, fairness between flows, limits, and that nothing waits too long or for no reason. */
 #include "world_internal.h"
 
 const int32_t world_priorities[PRIORITIES] = {-2, -2, 0, 0, 1, 1, 7, 7};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What routes promise, counted beside the core: only admitted models are sent, to endpoints of a
+/* The promises of routes, counted beside the core: only admitted models are sent, to endpoints of a
  * pool of their targets, fallbacks in their order. In two of three worlds there are none. */
 #include "world_internal.h"
 

@@ -71,7 +71,7 @@ for word in sys.argv[1:]:
             break
     assert right, (word, answer)
 """
-# What tritonclient.http sends: a JSON header, then the numbers.
+# As tritonclient.http sends it: a JSON header, then the numbers.
 CALL_REST = """
 import json, urllib.request
 import numpy
@@ -175,7 +175,7 @@ def data_scientist():
 
 
 def check_hints():
-    """What is said about a mistake names it, and what to do."""
+    """Errors name the mistake and its remedy."""
     said = shell("shoald serve net.mlp", "ada", code=2)
     expect("127.0.0.1:8033" in said and "--grpc-port" in said, f"a port is taken: {said}")
     write("home/ada/model.h5", "\x89HDF")

@@ -121,7 +121,7 @@ class Machine:
 
 
 class Output:
-    """What a program has printed so far."""
+    """The output of a program so far."""
 
     def __init__(self, machine, pipe):
         self.machine = machine

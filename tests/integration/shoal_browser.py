@@ -96,7 +96,7 @@ class Browser:
         return self.run("return document.activeElement.textContent.trim()")
 
     def complaints(self):
-        """What the console has said since the last call."""
+        """The console messages since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def asked(self):

@@ -215,7 +215,7 @@ class Stream:
         return b"".join(piece.piece for piece in pieces), len(pieces)
 
     def end(self):
-        """Half-closes; the status and whatever still comes."""
+        """Half-closes; the status and the remaining messages."""
         self.requests.put(None)
         try:
             rest = [Answer(data) for data in self.call]

@@ -74,7 +74,7 @@ class Case(unittest.TestCase):
         return self.ctl("apply", "-f", "-", stdin=text.encode())
 
     def nodes(self, name):
-        """What nodes tell about a runtime, by node."""
+        """The reports of nodes about a runtime, by node."""
         told = self.ctl("get", "servingruntime", name, "-o", "json").json.get("status", {}).get("nodes", [])
         return {one["node"]: one for one in told}
 

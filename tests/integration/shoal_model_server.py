@@ -7,8 +7,8 @@ without any machine learning. And what starts one as a process, for tests (Model
 
 A model is a file whose text is its answer to every call; "broken" cannot be loaded, "endless" takes for ever,
 "wait PATH" answers when a line comes out of that pipe, and a model whose folder the server would not take is an error.
-Each call of such a model, and each management request is a line of the journal. What is loaded is
-lost with the process.
+Each call of such a model, and each management request is a line of the journal. Loaded models
+are lost with the process.
 """
 
 import contextlib

@@ -88,7 +88,7 @@ class TestStreams(unittest.TestCase):
         self.assertTrue(is_final(message))
 
     def test_many_requests_at_once(self):
-        """Each answer's pieces keep their order, whatever comes between them."""
+        """Each answer's pieces keep their order beside other messages."""
         stream = self.stream()
         for tag in range(24):
             stream.send("probe", emission(tag * 7, tag=tag), id=str(tag))

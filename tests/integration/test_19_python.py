@@ -348,7 +348,7 @@ class TestBatches(PythonTest):
         return futures
 
     def test_items_of_several_shapes(self):
-        """Each gets its own rows back, whoever it was run with."""
+        """Each request gets its own rows back from any batch."""
         self.start(self.CODE, batch_size=16)
         items = [(floats(numpy.full((rows, width), rows * 100 + width)),
                   texts("t", *[f"t{i}{row}" for row in range(rows)]))
@@ -403,7 +403,7 @@ class TestBatches(PythonTest):
 
 
 class TestKept(PythonTest):
-    """What `run` keeps of its arrays stays as it was, while other requests come and go."""
+    """Arrays that `run` keeps do not change while other requests come and go."""
 
     CODE = """
         kept = []

@@ -22,7 +22,7 @@ from shoal_fixture import (BIN, BUILD, EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, n
                            run_shoald, stage, wait_until)
 from test_19_python import PythonTest, floats, outputs, tensor
 
-PYTHON = "/usr/bin/python3"  # of the library, whatever else is first in the path
+PYTHON = "/usr/bin/python3"  # of the library, even if another is first in the path
 
 
 def has_sklearn():

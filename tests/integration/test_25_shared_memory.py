@@ -69,7 +69,7 @@ def place(region, size, offset=None):
 
 
 class ByGrpc:
-    """What a caller can do. Everything returns (code, text or answer)."""
+    """The abilities of a caller. Every method returns (code, text or answer)."""
     name = "gRPC"
 
     def __init__(self, test):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log says of what a worker crashed, where, and with which requests; the rest goes on as ever.
 
-The modelet `crasher` crashes in functions of known names, in the whole sandbox. What the log says
-of a frame must be what addr2line finds there. With a sanitizer, which reports crashes itself, the
+The modelet `crasher` crashes in functions of known names, in the whole sandbox. Each
+frame in the log must be what addr2line finds there. With a sanitizer, which reports crashes itself, the
 modelet would not get as far.
 
 ctest: timeout=120 presets=release
@@ -38,7 +38,7 @@ def ask(client, word, **fields):
 
 
 class Report:
-    """What the log has of the death of one process."""
+    """The log's report on the death of one process."""
 
     def __init__(self, shoald, number):
         died = shoald.wait_log(r'worker_died .* pid=(\d+) why="([^"]*)" held=\d+ requests="([^"]*)"',

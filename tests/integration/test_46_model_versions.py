@@ -183,7 +183,7 @@ class TestVersions(unittest.TestCase):
                                     self.shoald.counters).out == "", "all are gone")
 
     def test_bad_settings(self):
-        """What serves is kept, and the member or line that is wrong is named."""
+        """The version in use is kept, and the error names the wrong member or line."""
         self.put("m/1", 1)
         self.start()
         self.assertEqual(self.ask(), (1, "1"))

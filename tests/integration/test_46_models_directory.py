@@ -119,7 +119,7 @@ class TestDirectory(unittest.TestCase):
         self.assertEqual(self.ask("late"), shoal_boosters.answers(7)[0])
 
     def test_preload_fills_the_budget(self):
-        for number in range(12):  # as large as that in each of two workers, whatever the allocator
+        for number in range(12):  # as large as that in each of two workers, with any allocator
             self.put(f"model-{number:02}", number, more_bytes=400_000)
         self.start(memory_mib=4, default_size_mib=2)
         self.shoald.wait_log("models_not_preloaded pipeline=boosters count=[1-9]")
@@ -206,7 +206,7 @@ class TestDirectory(unittest.TestCase):
                               f"{count} models that serve an old version")
 
     def test_a_file_that_is_no_model_any_more(self):
-        """As with `shoald serve`: pipelines of one root, and the format decides who takes a model."""
+        """As with `shoald serve`: pipelines of one root, and the format decides which takes a model."""
         flat, folder = self.root / "flat.json", self.root / "folder"
         self.put("folder", 2)
         (self.root / "folder/model.json").rename(flat)

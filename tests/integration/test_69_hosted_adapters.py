@@ -115,7 +115,7 @@ class TestOneNode(Rig):
         (self.files / "endless").write_text("ended")
         self.apply(self.runtime(journal="second", adapter={"modelLoadingTimeoutMillis": 70000}))
         self.wait_state("triton-2.x", "Stopping")
-        with open(gate, "r+b", 0) as pipe:  # opens at once, whoever else has it
+        with open(gate, "r+b", 0) as pipe:  # opens at once, also if another process has it
             pipe.write(b"go\n")
             self.assertEqual(call.result().raw_output_contents[0].decode(), f"wait {gate}")
         gate.unlink()

@@ -4,7 +4,7 @@ a cgroup v2 where it may make one, and limits each process where it may not.
 
 Proves: a cgroup has the manifest's limits, a program that needs more memory is ended and nothing of it
 is left; without controllers, or as a user without rights, the memory of each process is limited, and a
-line says so. What a machine does not permit is skipped with the reason. ctest: timeout=120
+line says so. Checks that a machine does not permit are skipped with the reason. ctest: timeout=120
 """
 
 import os

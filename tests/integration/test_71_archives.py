@@ -66,7 +66,7 @@ class TestArchives(Case):
         return [("model.json", self.data), ("größe/日本 b", b"w" * 1000)]
 
     def test_every_kind_from_everywhere(self):
-        """Equal contents are there once, whatever they came in, and an archive leaves no trace."""
+        """Equal contents are there once, from any archive, and an archive leaves no trace."""
         usual = [folder("./"), folder("./größe/")] + [("./" + name, data) for name, data in self.files()]
         archives = {"pax.tar.gz": tar(*usual), "gnu.tgz": tar(*usual, form=tarfile.GNU_FORMAT),
                     "plain.TAR": tar(*usual, mode="w"), "z.zip": zipped(*self.files())}
@@ -135,7 +135,7 @@ class TestArchives(Case):
         self.begin()
 
     def test_kill_in_the_middle(self):
-        """What was fetched is not fetched again, but for a byte over HTTP, and what was unpacked is not seen."""
+        """Fetched bytes are not fetched again, but for one over HTTP, and unpacked files stay hidden."""
         entries = [*self.files(), ("weights", os.urandom(16 << 20))]
         archive = tar(*entries, mode="w")
         self.store.objects["models"]["m.tar"] = self.store.plain["/plain/m.tar"] = archive
@@ -189,7 +189,7 @@ class TestHostileArchives(Case):
             self.refused(ends, tar(("a/b", b"x"), link("evil-link", target)))
         self.refused("is a link to a longer name", tar(("a", b"x"), link("evil-link", "n/" * 600)))
         self.refused(ends, tar(("d1/d2/f", b"x"), link("d1/d2/up", "../.."), link("evil", "d1/d2/up/..")))
-        # through a link: in whatever order the entries come
+        # through a link: in any order of the entries
         through = [link("a", outside), ("a/evil", b"x")]
         self.refused("comes twice", tar(*through))
         self.refused("comes twice", tar(*reversed(through)))

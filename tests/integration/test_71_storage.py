@@ -2,7 +2,7 @@
 """Models that are fetched: from S3, HTTP, claims and files, by a real node, from a strict server that can
 behave badly (shoal_store.py).
 
-What was fetched is seen by asking the model, by the files of the cache, and by what the server was asked.
+Fetches are judged by asking the model, by the files of the cache, and by what the server was asked.
 ctest: timeout=600
 """
 
@@ -617,7 +617,7 @@ class TestMesh(Case):
 
 
 class TestExternalRuntime(Case):
-    """What KServe's documents say that a model server gets with the storage helper."""
+    """A model server gets from the storage helper what KServe's documents promise."""
 
     cache_gib = 10 / 1024
 

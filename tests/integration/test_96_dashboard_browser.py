@@ -3,7 +3,7 @@
 
 Under load it shows what shoalctl shows, asks nobody but its node, and says nothing on the console.
 It is used by keyboard, on a phone, in light and dark, with text that can be read; over TLS, too.
-Names of models are text, whatever they contain; ten thousand models are no more elements than
+Names of models are text, with any content; ten thousand models are no more elements than
 fifty. A peer that is gone is marked. ctest: timeout=300
 """
 
@@ -118,7 +118,7 @@ class TestNode(InBrowser):
         return self.enterContext(Shoald(config))
 
     def counters(self):
-        """What the page shows of each counter, by its name."""
+        """The page's text of each counter, by its name."""
         return self.browser.run("""return Object.fromEntries(
             [...document.querySelectorAll('[data-counter]')].map(
                 one => [one.dataset.counter, one.textContent]))""")

@@ -2,7 +2,7 @@
 """The gateway's page for operators: what it is sent, who may look, and how a real Chromium shows it.
 
 The scores of each placement add up, the chosen endpoint is first, and figures are those of the
-metrics page. Names are text, whatever they contain; nothing appears on the console.
+metrics page. Names are text, with any content; nothing appears on the console.
 
 ctest: timeout=240
 """

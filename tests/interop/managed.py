@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node does with a real model server that it manages by a built-in adapter; the parts
+"""A node manages a real model server by a built-in adapter; the parts
 adapter_mlserver and adapter_triton add the server and its models.
 
 A model's answer to a number is the number times the model's factor.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Another server of models in Python beside a node of ours: the same model, two workers each, batches of
 up to 64 that wait 2 ms at most, called over HTTP with JSON by wrk. One serves at a time. Prints ratios;
-only a wrong answer fails, since the machine is whatever it is.
+only a wrong answer fails, since machines differ.
 """
 
 import http.client

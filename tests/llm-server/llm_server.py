@@ -40,7 +40,7 @@ class Job:
 
 
 class Engine:
-    """One step at a time: whatever waits and fits is prefilled, then each job gets a token."""
+    """One step at a time: all waiting jobs that fit are prefilled, then each job gets a token."""
 
     def __init__(self, options):
         self.options = options

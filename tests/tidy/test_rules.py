@@ -14,8 +14,8 @@ import unittest
 import tidy
 
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
-HEADER = SPDX + "/* What it is. */\n#pragma once\n"
-TEST = SPDX + "/* What it proves. */\n"
+HEADER = SPDX + "/* The module. */\n#pragma once\n"
+TEST = SPDX + "/* Its proof. */\n"
 
 
 def function(name, lines):
@@ -71,7 +71,7 @@ BROKEN = [
     ("booleans", 4, {"src/base/a.h": HEADER + "enum status a_open(struct a *a, int b,\n    const bool c);\n"}),
     ("booleans", 5, {"src/base/a.h": HEADER + "struct a {\n    int (*send)(void *context, bool last);\n"
                      "};\n"}),
-    ("booleans", 4, {"include/shoal/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n"
+    ("booleans", 4, {"include/shoal/a.h": SPDX + "/* A module. */\n#ifndef SHOAL_A_H\n"
                      "void a_set_ready(struct a *a, bool now);\n#define SHOAL_A_H\n#endif\n"}),
     ("parameters", 4, {"src/base/a.h": HEADER + "int a(int b, int c, int d, int e, int f, int g, int h);\n"}),
     ("parameters", 3, {"src/base/a.c": SPDX + "static int\na(int b, int c, int d, int e,\n  int f, int g,"
@@ -93,10 +93,18 @@ BROKEN = [
     ("licence", 1, {"src/base/a.c": "int a;\n"}),
     ("licence", 1, {"tests/a.py": "#!/usr/bin/env python3\nimport os\n"}),
     ("licence", 1, {"src/base/CMakeLists.txt": "shoal_library(shoal_base)\n"}),
-    ("header", 1, {"src/base/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"}),
+    ("header", 1, {"src/base/a.h": SPDX + "/* A module. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"}),
     ("header", 1, {"include/shoal/a.h": HEADER}),
     ("opening", 2, {"src/base/a.h": SPDX + "#pragma once\n/* Too late. */\n"}),
     ("opening", 2, {"tests/unit/test_a.c": SPDX + "#include <stddef.h>\n"}),
+    ("headless", 3, {"src/base/a.c": SPDX + "/* It waits.\n * Who comes first is served. */\n"}),
+    ("headless", 2, {"src/base/a.c": SPDX + "int a; /* What it holds. */\n"}),
+    ("headless", 4, {"tests/a.py": '#!/bin/python3\n# SPDX-License-Identifier: Apache-2.0\na = "It is. What?"\n'
+                     'b = 1  # Wha' 'tever it was.\n'}),
+    ("headless", 2, {"tests/a.py": '# SPDX-License-Identifier: Apache-2.0\n"""Wh' 'oever asks."""\n'}),
+    ("headless", 3, {"docs/a.md": "# Who may look\n\nWho may look is told.\n"}),
+    ("headless", 2, {"docs/a.md": "- One of a list.\n- What is left.\n"}),
+    ("columns", 1, {"docs/a.md": "word " * 21 + "\n"}),
     ("counters", 2, {"src/ipc/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, \"...\")\n",
                      "docs/operating.md": "`run_again`\n",
                      "tests/unit/test_a.c": TEST + "run_again(); STAGE_RUN_AGAIN_TWICE();\n"}),
@@ -133,7 +141,7 @@ FINE = [
     {"tests/a.sh": "# SPDX-License-Identifier: Apache-2.0\nmktemp -d /tmp/a.XX" "XXXX\n"},
     {"tests/a.sh": "#!/usr/bin/env bash\n# SPDX-License-Identifier: Apache-2.0\n"},
     {"src/base/a.h": HEADER},
-    {"include/shoal/a.h": SPDX + "/* What. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"},
+    {"include/shoal/a.h": SPDX + "/* A module. */\n#ifndef SHOAL_A_H\n#define SHOAL_A_H\n#endif\n"},
     {"src/ipc/counters.def": SPDX + "COUNTER(STAGE, RUN_AGAIN, COUNT)\n",
      "docs/operating.md": "| `run_again` | - |\n",
      "tests/integration/a.py": "# SPDX-License-Identifier: Apache-2.0\nexpect('run_again', 1)\n"},
@@ -146,6 +154,8 @@ FINE = [
      "tests/unit/test_a.c": TEST + "struct b { int b; };\n",
      "tests/unit/test_b.c": TEST + "struct b { int b; };\n"},
     {"src/coordinator/a.c": SPDX + "int a = log_info(\"all_is_well x=%d\", x);\n"},
+    {"src/base/a.c": SPDX + 'const char *a = "What. Who?"; /* Says what. What is it? It says\n * what. */\n'},
+    {"docs/a.md": "# What it is\n\n| a |\n|---|\n|" + "b " * 60 + "|\n\n```\n" + "c " * 60 + "\n```\n"},
     {"build/a.c": "no licence\n", ".git/config": "no licence\n"},
 ]
 

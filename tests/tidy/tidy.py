@@ -157,6 +157,16 @@ BANNED = [
      "not for sharing: _Atomic with an explicit order, in src/shm"),
 ]
 
+# A sentence whose subject is a relative clause without a noun, after a comment's decoration.
+HEADLESS = r"(?:\A|[.:!]\s|\n[\s*#]*\n)[\s*#/\"-]*\b(What|Who|Whoever|Whatever)\b(?![^.]*\?)"
+COMMENT = {
+    "c": r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|(?P<text>/\*.*?\*/|//[^\n]*)",
+    "script": r"(?P<text>^[ \t]*#[^\n]*(?:\n[ \t]*#[^\n]*)*|(?<=\s)#[^\n]*|\"\"\".*?\"\"\")",
+    "page": r"(?P<text>^(?!#).+\n(?:(?![ ]*[-*] |\|).+\n)*)",
+}
+# Written by `./dev bench`, figures included.
+WIDE_PAGES = ["docs/performance.md"]
+
 # Shared words belong to src/shm and src/ipc; everyone else goes through its functions.
 ATOMICS = r"<stdatomic\.h>|\b(_Atomic|atomic_\w+\s*\(|__atomic_\w+|__sync_\w+)"
 ATOMICS_HOME = ["src/shm/*", "src/ipc/*", "tests/*"]
@@ -386,8 +396,14 @@ def rule_file_length(source):
 
 
 def rule_columns(source):
-    if source.is_c:
-        for number, line in enumerate(source.lines, 1):
+    """Pages may have wide tables, code and links."""
+    is_page = source.suffix == ".md" and not source.under(*WIDE_PAGES)
+    if source.is_c or is_page:
+        text = re.sub(r"^```.*?^```", lambda code: "\n" * code.group(0).count("\n"), source.text,
+                      flags=re.DOTALL | re.MULTILINE) if is_page else source.text
+        for number, line in enumerate(text.splitlines(), 1):
+            if is_page and re.match(r"    |\s*\||(- `[^`]*`|\S+)$", line):
+                continue
             if len(line) > COLUMNS_MAX:
                 yield number, f"{len(line)} columns, more than {COLUMNS_MAX}"
 
@@ -511,6 +527,17 @@ def rule_opening(source):
         yield 2, "open with a comment: " + ("what it proves and how" if is_test else "what this is")
 
 
+def rule_headless(source):
+    kind = "c" if source.is_c else "page" if source.suffix == ".md" else "script"
+    if kind == "script" and source.suffix not in (".py", ".sh", ".cmake", ".yaml", ".txt", ""):
+        return
+    for comment in re.finditer(COMMENT[kind], source.text, re.MULTILINE | re.DOTALL
+                               if kind != "page" else re.MULTILINE):
+        for match in re.finditer(HEADLESS, comment.group("text") or ""):
+            yield (source.text.count("\n", 0, comment.start("text") + match.start(1)) + 1,
+                   f"begins with {match.group(1)}: name the subject")
+
+
 # ---- rules on the whole tree ----
 
 def rule_counters(sources):
@@ -579,6 +606,7 @@ FILE_RULES = {
     "licence": rule_licence,
     "header": rule_header,
     "opening": rule_opening,
+    "headless": rule_headless,
 }
 TREE_RULES = {
     "counters": rule_counters,

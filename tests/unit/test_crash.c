@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A crash leaves last words and dies of its own signal, whatever was broken when it came: with the
+ * A crash leaves last words and dies of its own signal in every state that it may find: with the
  * stack used up, with malloc's lock held, in several threads at once, with a reader that does not
  * read, and with nonsense in all that the handler looks at, so that the handler crashes, too. Each
  * crash is a child's, which writes into a pipe.

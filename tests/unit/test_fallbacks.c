@@ -2,7 +2,7 @@
 /*
  * ctest: timeout=240
  *
- * What a pipeline falls back on, each by doing it: a region that is dropped and built anew, fifty
+ * The fallbacks of a pipeline, each executed: a region that is dropped and built anew, fifty
  * times in a row with requests in flight; the pauses between resets; party numbers that are used
  * up; more regions than there is room for, because callers have not read their replies; an arena
  * without a block; a header that no worker could attach to. Real workers, no front.

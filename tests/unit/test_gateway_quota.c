@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a key may use, and the time to wait until it may use more, on a scripted clock. */
+/* The quota of a key, and the time to wait until it may use more, on a scripted clock. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -204,7 +204,7 @@ test_lines(void **state)
     }
 }
 
-/* What is loaded beats what is in use; adapters in main memory are not loaded. */
+/* A loaded adapter beats one in use; adapters in main memory are not loaded. */
 static void
 test_loaded_adapters(void **state)
 {

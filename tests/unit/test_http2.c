@@ -222,7 +222,7 @@ TEST_CASE(test_server_that_parts)
     wait_connections(rig, 0);
 }
 
-/* What a client that is late is told, while others of its connection are served. */
+/* A late stream gets an error while other streams of its connection are served. */
 TEST_CASE_WITH(test_late_streams, setup2_hasty, teardown)
 {
     struct rig *rig = *state;

@@ -64,7 +64,8 @@ begin(void)
     return out;
 }
 
-/* Sends what the server takes, whatever it says; false: it has closed the connection. */
+/* Sends as much as the server takes and ignores its answers; false: it has closed the connection.
+ */
 static bool
 say_all(int fd, struct bytes *out)
 {
@@ -102,7 +103,7 @@ frame_hear(int fd, uint8_t head[FRAME_HEAD_BYTES], uint8_t payload[FRAME_MAX])
 
 enum fate { ANSWERED, RESET, GONE };
 
-/* What becomes of a stream: its status, which our server writes as an indexed field or a literal of
+/* The outcome of a stream: its status, which our server writes as an indexed field or a literal of
  * three digits; or its error, or that of the connection. */
 static enum fate
 fate_of(int fd, int32_t id, uint32_t *code)
@@ -427,7 +428,7 @@ TEST_CASE(test_body_beyond_its_window)
     free(piece.data);
 }
 
-/* What begins like HTTP/2 and is not. */
+/* Input that begins like HTTP/2 and is not. */
 TEST_CASE(test_prefaces)
 {
     struct rig *rig = *state;

@@ -37,7 +37,7 @@ is_at(struct http_request *request, const char *path)
     return strcmp(http_request_path(request), path) == 0;
 }
 
-/* What a streamed answer has still to say. */
+/* The unsent rest of a streamed answer. */
 struct saying {
     struct http_request *request;
     struct loop_timer *timer; /* NULL: a flood */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lines of the log as logfmt and as JSON: whatever an argument contains, it stays within its value,
+ * Lines of the log as logfmt and as JSON: an argument stays within its value with any content,
  * the line has one newline, and its length is bounded; what one process writes another accepts.
  */
 #include "../test.h"

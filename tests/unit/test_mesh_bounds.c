@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a model's record says about its copies and its size (rules B): the stated size counts until
- * a load tells another, no load begins beyond the maximum and surplus copies go, the leader loads
+ * Bounds in a model's record on its copies and its size (rules B): the stated size counts until a
+ * load measures another, no load begins beyond the maximum and surplus copies go, the leader loads
  * missing copies, and those that are needed are not evicted. Bounds apply when the record changes.
  */
 #include "mesh_rig.h"

@@ -33,7 +33,7 @@ rig_config(const struct rig *rig, FILE *file)
             SLOTS, getenv("SHOAL_BUILD_DIR"), getenv("COLLECT"));
 }
 
-/* What the caller of calls[i] has seen, under the rig's lock. */
+/* The pieces that the caller of calls[i] has received, under the rig's lock. */
 static struct {
     uint32_t pieces;
     uint32_t wrong; /* pieces that were not the next one, or not of this call, or after its end */

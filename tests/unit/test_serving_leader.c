@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node knows of the mesh's manifests while the store's events come in another order than the
+ * A node's view of the mesh's manifests while the store's events come in another order than the
  * changes: another node creates an object anew, and the mirror shows it before the answer to our
  * deletion is there.
  */

@@ -58,7 +58,7 @@ struct config_stage {
     int64_t start_timeout_ns;
     int64_t run_timeout_ns; /* 0: none */
     uint32_t halvings_max;
-    char *collect; /* "refuse", "concat" or "last": of pieces for callers who take none */
+    char *collect; /* "refuse", "concat" or "last": of pieces for callers that take none */
     uint32_t quarantine_deaths; /* in a row; 0: never */
     int64_t quarantine_ns;
     uint32_t attempts_max;  /* one more than the worker deaths that a request survives */

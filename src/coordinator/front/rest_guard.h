@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps web pages of others from calling this node through the browser of a visitor who can reach
+ * Keeps web pages of others from calling this node through the browser of a visitor that can reach
  * it: pages that send requests to it as they are, and pages whose name begins to mean this
  * machine's address (DNS rebinding). Other clients send no Origin, and are not affected. Pure.
  *

@@ -22,7 +22,7 @@ struct inquiry {
     uint32_t retry_ms; /* of a refusal */
 };
 
-/* What `Grpc-Timeout` says; TIME_NEVER_NS: nothing. */
+/* Reads `Grpc-Timeout`; TIME_NEVER_NS: there is none. */
 enum status rest_deadline(struct inquiry *inquiry, int64_t *deadline_ns) WARN_UNUSED;
 /* Sets the error of a node that takes no more. */
 enum status rest_stopping(struct inquiry *inquiry);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stream of answers, whatever carries it: its requests, and the messages that wait to leave.
+ * A stream of answers over any protocol: its requests, and the messages that wait to leave.
  * ModelStreamInfer (stream_infer.h) has many requests on one stream, a REST call (rest_stream.h)
  * one. Each is a call of its own to the rest of the node.
  *

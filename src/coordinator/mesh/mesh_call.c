@@ -422,7 +422,7 @@ call_list(struct mesh_call *call, struct error *error)
     return tag;
 }
 
-/* ModelInfer is unary for those who take no pieces. */
+/* ModelInfer is unary for callers that take no pieces. */
 static bool
 takes_pieces(const struct mesh_call_start *start)
 {

@@ -44,7 +44,7 @@ enum directory_listing {
     LISTING_LATER,   /* not yet: tried again within a second */
 };
 
-/* What lies there; valid during the call. */
+/* A model in the directory; valid during the call. */
 struct directory_model {
     struct model_spec spec;
     const char *type; /* the key's, else the format's name, else "" */

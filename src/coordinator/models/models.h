@@ -47,7 +47,7 @@ struct model_spec {
     const char *release;  /* the number of the one at `path`, which callers may ask for */
     const char *releases; /* the numbers of all that are served, separated by spaces */
     const struct sidecar_tensors *tensors; /* that the loaded model must have; NULL: any */
-    bool in_root; /* its path is beneath the root, whatever the key says of storage */
+    bool in_root; /* its path is beneath the root, even if its key names storage */
 };
 
 /* A model's id and a release separated by this is the id of that release, where it is not the one
@@ -104,7 +104,7 @@ struct model_told {
 bool registry_describe(struct model_registry *registry, const struct model_name *name,
                        struct oip_model_info *info, struct model_told *told);
 
-/* For a caller who must know the tensors of a model that it has entered: if they are not known, the
+/* For a caller that needs the tensors of a model that it has entered: if they are not known, the
  * model is loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
 enum status model_ask_info(struct model *model, struct error *error) WARN_UNUSED;
 
@@ -202,7 +202,7 @@ struct model_row {
     enum model_state state;
     bool listed;
     bool ordered;
-    bool in_root; /* its files are beneath the root, whatever its key says of storage */
+    bool in_root; /* its files are beneath the root, even if its key names storage */
     uint64_t bytes;
     bool is_fetched; /* it is being */
     struct storage_progress fetched;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What EndpointPickerConfig says of endpoints' labels: filters that keep those with some labels
- * (label-selector-filter, formerly by-label-selector, and by-label), of which an endpoint must pass
- * all; and header-label-affinity-scorer, which prefers those that a request's header names.
- */
+ * The parts of EndpointPickerConfig about endpoints' labels: filters that keep endpoints with some
+ * labels (label-selector-filter, formerly by-label-selector, and by-label), of which an endpoint
+ * must pass all; and header-label-affinity-scorer, which prefers those that a request's header
+   names. */
 #pragma once
 
 #include <stdbool.h>

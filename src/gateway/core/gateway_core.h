@@ -201,7 +201,7 @@ struct gateway_adapter {
     uint32_t pending; /* its requests there, from all senders */
 };
 
-/* What a scrape found. `is_known` false: the server is well but shows no figures. */
+/* The result of a scrape. `is_known` false: the server is well but shows no figures. */
 struct gateway_figures {
     bool is_known;
     uint32_t waiting;
@@ -217,7 +217,7 @@ struct gateway_figures {
     const uint64_t *catalogue;
 };
 
-/* What an answer's headers say of its server. */
+/* A server's load as the headers of its answer report it. */
 struct gateway_report {
     bool has_waiting;
     bool has_running;
@@ -230,7 +230,7 @@ struct gateway_report {
     const struct gateway_adapter *adapters;
 };
 
-/* What a request needs. */
+/* The needs of a request. */
 struct gateway_ask {
     uint64_t model;   /* 0: unknown */
     uint64_t session; /* 0: none */

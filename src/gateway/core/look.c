@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the edge and the simulator may see of the state. */
+/* The view of the state that the edge and the simulator have. */
 #include <stdlib.h>
 #include <string.h>
 

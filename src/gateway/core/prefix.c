@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What servers' prefix caches hold, approximately. The reference keeps a linked LRU per server;
+ * The contents of servers' prefix caches, approximately. The reference keeps a linked LRU per
+   server;
  * sets of eight need a third of its memory and no links, and forget nearly the same blocks.
  */
 #include <stdlib.h>

@@ -16,7 +16,7 @@
 
 #define OWNER(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
-/* As the reference estimates an answer, whatever the client asks for. */
+/* The reference's estimate of an answer, which ignores what the client asks for. */
 enum { OUTPUT_TOKENS = 128 };
 
 enum { OPENED_LOOKS = 256 }; /* in one step */

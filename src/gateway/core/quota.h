@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one key may use: requests and tokens per minute, as buckets that hold a minute's worth and
+ * The quota of one key: requests and tokens per minute, as buckets that hold a minute's worth and
  * fill evenly, and requests at a time. Tokens are known only afterwards, so a bucket may become
  * negative; until it is full enough again nothing is taken. A limit of 0 is none. Pure.
  */

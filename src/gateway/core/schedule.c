@@ -301,7 +301,7 @@ filter(struct schedule_task *task, const struct gateway_filter *by)
 
 /* ---- reasons ---- */
 
-/* What each endpoint gets from one scorer. */
+/* Adds the weighted score of one scorer to each endpoint. */
 static void
 score(const struct schedule_task *task, enum gateway_scorer scorer, double weight)
 {

@@ -16,7 +16,7 @@ slice_now(const struct gateway *gateway)
     return gateway->now_ms / (gateway->config.share_window_ms / SHARE_SLICES + 1);
 }
 
-/* What a model got in the window that ends now. */
+/* The tokens of a model in the window that ends now. */
 static uint64_t
 tokens_of(const struct core_share *share, int64_t slice)
 {

@@ -238,7 +238,7 @@ uint32_t route_tries_max(const struct gateway *gateway, const struct gateway_ask
 /* The endpoint for this request, or NONE; `ask` becomes that of its target, whose number is set. */
 uint32_t route_schedule(struct gateway *gateway, struct core_request *request,
                         struct gateway_ask *ask, uint32_t *target);
-/* What `ask` is for the target of the request's last try. */
+/* Rewrites `ask` for the target of the request's last try. */
 void route_apply(const struct core_request *request, struct gateway_ask *ask);
 /* R4: after a try that failed. */
 void route_fail(struct gateway *gateway, struct core_request *request,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the dashboard shows of a pool: the last placements with the scores that decided them, and
+ * Records for the dashboard: the last placements of a pool with the scores that decided them, and
  * how long endpoints take. Memory is taken when it is created.
  */
 #pragma once

@@ -4,7 +4,7 @@
  * messages, limits and times. The gateway's only thread runs it (DESIGN.md says why it is not
  * src/rpc).
  *
- * Life of a stream. `on_open` hands it to the user, who ends it with grpc_finish; after that, or
+ * Life of a stream. `on_open` hands it to the user, which ends it with grpc_finish; after that, or
  * after `on_gone`, the pointer is dead. Callbacks come only from the event loop, never from within
  * a function of this module.
  */
@@ -86,5 +86,5 @@ void grpc_send(struct grpc_stream *stream, const void *head, size_t head_bytes, 
                size_t tail_bytes);
 /* Bytes that wait to be sent. */
 size_t grpc_waiting(const struct grpc_stream *stream);
-/* `text` may be NULL; it is copied. What waits is sent first. */
+/* `text` may be NULL; it is copied. Waiting messages are sent first. */
 void grpc_finish(struct grpc_stream *stream, enum status status, const char *text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection: bytes in, frames through nghttp2, messages to the user, and back. What a stream
- * sends waits in `out`; nghttp2 takes it as windows allow, on_writable is asked for more. While
+ * One connection: bytes in, frames through nghttp2, messages to the user, and back. The output of a
+ * stream waits in `out`; nghttp2 takes it as windows allow, on_writable is asked for more. While
  * `out` is full, the client gets no new window, so neither side can make the other grow.
  */
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What streams use up: memory, and time. */
+/* The limits of streams on memory and time. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "gateway/extproc/grpc_internal.h"

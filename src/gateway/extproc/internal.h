@@ -40,7 +40,7 @@ enum {
 };
 #define EXTPROC_NONE UINT32_MAX
 
-/* What a request needs until it is placed; then it is freed. */
+/* The needs of a request, freed when it is placed. */
 struct extproc_ask {
     uint64_t model;
     uint64_t session;

@@ -8,7 +8,7 @@
 
 static const char destination[] = "x-gateway-destination-endpoint";
 
-/* What only we may say to model servers. */
+/* Headers that only the gateway may send to model servers. */
 static const char *const ours[] = {
     "x-gateway-destination-endpoint-subset", "x-gateway-destination-endpoint-served",
     "x-gateway-model-name-rewrite",          "x-gateway-inference-objective",

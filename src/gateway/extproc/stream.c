@@ -267,7 +267,7 @@ take_objective(const struct extproc_stream *stream, struct wire_span objective)
     free(name);
 }
 
-/* What the core needs of the head. */
+/* Takes what the core needs from a header. */
 static void
 take_for_core(const struct extproc_stream *stream, struct wire_span key, struct wire_span value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has become of requests: a line of the log for every n-th, and the tokens of each model on
+ * The outcome of requests: a line of the log for every n-th, and the tokens of each model on
  * each endpoint. Models are named as clients named them in requests that were answered, so servers
  * bound their number; beyond TOKEN_ROWS_MAX they are counted together.
  */

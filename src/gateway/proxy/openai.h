@@ -18,7 +18,7 @@ struct openai_error {
     int64_t retry_ms;       /* in so long; 0: in a second */
 };
 
-/* What a client is told when the core refuses its request. */
+/* The error for a client whose request the core refused. */
 struct openai_error openai_error_of(enum gateway_refusal refusal);
 /* For Retry-After. */
 int64_t openai_retry_seconds(const struct openai_error *error);

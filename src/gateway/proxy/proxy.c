@@ -94,7 +94,7 @@ either_header(const struct exchange *exchange, const char *name, const char *oth
     return value != NULL ? value : http_request_header(exchange->request, other);
 }
 
-/* What flow control needs. */
+/* Reads the headers that flow control needs. */
 static void
 head_scan(struct exchange *exchange)
 {

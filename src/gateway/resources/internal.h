@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What resources.c and routes.c share. */
+/* Shared by resources.c and routes.c. */
 #pragma once
 
 #include "gateway/resources/resources.h"

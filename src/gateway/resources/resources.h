@@ -119,7 +119,7 @@ bool resources_priority(const struct resource_set *set, const char *objective, i
  * "\nkey=value\n…\n". A set that is NULL has none. */
 uint64_t resources_pools_of(const struct resource_set *set, const char *labels, uint32_t port);
 
-/* What to load for a roll-out. False: no resource has a path for that adapter. */
+/* The adapter to load for a roll-out. False: no resource has a path for that adapter. */
 bool resources_adapter(const struct resource_set *set, uint64_t adapter, const char **name,
                        const char **path);
 /* Writes the member `conditions`. */

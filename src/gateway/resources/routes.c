@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the resources of a set mean together: for each model that clients may name, the targets that
+ * The combined meaning of a set of resources: for each model that clients may name, the targets
+   that
  * stand for it, as the core takes them (gateway_core.h, routes).
  *
  * A definition is one backend of a model: an LLMRoute's backendRef, an InferenceModel, or a name
@@ -328,7 +329,7 @@ take_objective(struct gateway_route *route, const struct tree_node *objectives)
     route->over_share = (whole - met) / whole;
 }
 
-/* What the oldest definition of a model says holds for it. */
+/* The oldest definition of a model sets its rules. */
 static void
 take_rules(struct gateway_route *route, const struct definition *definition)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an answer's headers say of its server: ORCA reports as TEXT, JSON and BIN with the names of
+ * A server's load as the headers of its answer report it: ORCA as TEXT, JSON and BIN with the names
+   of
  * docs/model-server-protocol.md, vLLM and Triton, and the queue and adapters of the reference's
  * proof of concept. Pure.
  */

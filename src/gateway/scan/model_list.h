@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an answer to GET /v1/models says of adapters: models with a `parent`. Pure. */
+/* The adapters that an answer to GET /v1/models lists: models with a `parent`. Pure. */
 #pragma once
 
 #include <stddef.h>

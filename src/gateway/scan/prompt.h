@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a body of the OpenAI API says that decides where it goes. Pure. */
+/* The members of an OpenAI request that decide its endpoint. Pure. */
 #pragma once
 
 #include <stdbool.h>

@@ -289,7 +289,7 @@ struct mesh_type_rule {
     uint32_t preferred_count;
 };
 
-/* What a runtime can hold: one pool's part of this node. */
+/* The capacity of a runtime: one pool's part of this node. */
 struct mesh_capacity {
     uint64_t capacity_bytes;
     uint64_t default_bytes; /* of a model without known size */

@@ -26,7 +26,7 @@ enum task_step {
     STEP_REMOVE,  /* files, unload and failed load */
 };
 
-/* What a server is asked. */
+/* The calls that a server gets. */
 enum server_call { SERVER_PROBE, SERVER_INDEX, SERVER_LOAD, SERVER_UNLOAD };
 
 struct model_names {

@@ -159,8 +159,8 @@ read_reload(const struct wire_message *message, struct error *error)
     return error_set(error, status_from_number(code > 255 ? 255 : (long)code), "%s", text);
 }
 
-/* What a server says of a model that it cannot load, in the code that says so: Triton's INTERNAL
- * and MLServer's UNKNOWN are errors of the model, and repeating them changes nothing. */
+/* Translates a server's error about a model: Triton's INTERNAL and MLServer's UNKNOWN are errors
+ * of the model, and repeating them changes nothing. */
 static enum status
 status_of(enum server_call call, enum status status, const char *text)
 {

@@ -52,7 +52,7 @@ end_size(struct adapter_task *task)
 
 /* ---- answers of the server ---- */
 
-/* Whatever it was: an up-to-date status is asked for again soon. */
+/* Any error is transient here: the runner asks for the status again soon. */
 static void
 fail_status(struct adapter_task *task, const struct error *error)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the node's folder of manifests says, made true in the store (DESIGN.md, rules F). Each
- * object of the folder is an item, and so is one that has left it until that is settled. An item
- * that is due is compared with the store's object; a change is asked for as callers ask for it.
+ * Applies the node's folder of manifests to the store (DESIGN.md, rules F). Each object of the
+ * folder is an item, and so is one that has left it until its removal is applied. An item that is
+ * due is compared with the store's object; changes take the path of callers' changes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -304,7 +304,7 @@ on_turn(void *context)
         item = TAILQ_FIRST(&leader->due);
         if (item == NULL)
             break;
-        /* What a step freed was out of the queue. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        /* A step frees only items outside the queue. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
         CHECK(item->queued == TURN_DUE);
         unqueue(item);
         step(item);

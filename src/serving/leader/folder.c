@@ -17,7 +17,7 @@
 
 enum { LOOK_S = 1, MISTAKES_LOGGED_MAX = 10, NAME_BYTES_MAX = 255 };
 
-/* What tells one content of a file from another. All zero: it is not there. */
+/* Identifies one content of a file. All zero: the file is not there. */
 struct file_version {
     dev_t device;
     ino_t inode;

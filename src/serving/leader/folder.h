@@ -22,7 +22,7 @@ struct folder_object {
     const char *file; /* its name; of several with one object, the first in their order */
 };
 
-/* What the folder says, in the order of ids. */
+/* The objects of the folder, in the order of ids. */
 struct folder_view {
     struct folder_object *objects;
     uint32_t count;

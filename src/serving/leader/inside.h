@@ -27,7 +27,7 @@ void serving_events_write(const struct status_record *former, const struct servi
 
 /* ---- objects (book.c) ---- */
 
-/* What an object waits for. A removed one stays until it waits for nothing. */
+/* The event that an object waits for. A removed one stays until it waits for nothing. */
 enum object_phase { OBJECT_IDLE, OBJECT_ASKS, OBJECT_WRITES, OBJECT_ACTS };
 
 /* How long an idle service waits for its turn. All waits of one kind are equally long, so a queue

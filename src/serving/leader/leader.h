@@ -92,7 +92,7 @@ uint64_t serving_pods_per_runtime(struct serving_leader *leader);
 /* For how long no model needs a runtime that then rests; TIME_NEVER_NS: it never does. Likewise. */
 int64_t serving_grace_ns(struct serving_leader *leader);
 
-/* What this node tells about a runtime: an object of JSON; "": nothing. Written if it is news. */
+/* Publishes this node's report on a runtime, a JSON object or "", if it has changed. */
 void serving_report(struct serving_leader *leader, const char *node, enum manifest_kind kind,
                     const char *runtime, const char *json);
 

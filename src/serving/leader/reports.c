@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each node tells about each runtime, and each gateway about each object of its own. A node
- * writes and takes back its own; those of nodes and objects that are gone are the leader's to
+ * The reports of nodes about runtimes, and of gateways about their objects. A node writes and
+ * withdraws its own; those of nodes and objects that are gone are the leader's to
  * delete, and are not shown meanwhile. A gateway's end with its lease.
  */
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node needs to run a runtime: the manifests, and the values that they refer to. */
+/* The manifests that a node needs to run a runtime, and the values that they refer to. */
 #include <stdlib.h>
 #include <string.h>
 

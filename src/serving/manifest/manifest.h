@@ -61,8 +61,8 @@ manifest_is_of_gateway(enum manifest_kind kind)
     return kind >= MANIFEST_POOL;
 }
 
-/* What an InferenceService or a Predictor registers with the mesh besides its id, in the words of
- * ModelMesh Serving's controller. */
+/* The registration of an InferenceService or a Predictor with the mesh besides its id, in the
+ * words of ModelMesh Serving's controller. */
 struct manifest_model {
     char *id;   /* "NAME__isvc-3642375d03"; NULL: the manifest is of another kind */
     char *type; /* "mt:FORMAT[:VERSION][|pv:PROTOCOL]" or "rt:RUNTIME" */

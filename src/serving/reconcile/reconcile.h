@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What to do for one InferenceService or Predictor, from what it says and what the mesh has; and
- * its status, in the words of ModelMesh Serving's controller. Pure: no clock, no memory of its own.
+ * The next action for one InferenceService or Predictor, from its manifest and the state of the
+ * mesh; and its status, in the words of ModelMesh Serving's controller. Pure: no clock, no memory
+   of its own.
  * Texts of the status point into the arguments. DESIGN.md has the rules, R and S.
  */
 #pragma once

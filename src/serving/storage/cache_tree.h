@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the cache does with folders. */
+/* Operations of the cache on folders. */
 #pragma once
 
 #include <stdint.h>

@@ -33,7 +33,7 @@ enum { ENTRY_NAME_BYTES_MAX = 253 };
 
 static const char *const schemes[] = {"http://", "https://", "s3://", "pvc://", "file://"};
 
-/* What a key says of storage. */
+/* The storage that a key asks for. */
 struct wish {
     const struct storage_source *source;
     const char *metadata;

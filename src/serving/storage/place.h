@@ -62,7 +62,7 @@ enum status place_check_digests(const struct storage_place *place, storage_has_f
                                 const void *context, enum place_files files,
                                 struct error *error) WARN_UNUSED;
 
-/* What the key states of digests, for comparison; to be freed. */
+/* The digests that the key states, for comparison; to be freed. */
 char *place_digests_text(const struct storage_place *place);
 
 /* The length of "scheme://host:port" in an URL; 0: it has no such form. */

@@ -16,7 +16,7 @@ struct role_keys {
 /* The result of AssumeRoleWithWebIdentity, in XML. DATA_LOSS: it is none. */
 enum status role_answer_read_xml(const char *xml, size_t bytes, struct role_keys *keys,
                                  struct error *error) WARN_UNUSED;
-/* What the metadata service of an instance says of its role, in JSON. */
+/* Reads the answer of an instance's metadata service about its role, in JSON. */
 enum status role_answer_read_json(const char *text, size_t bytes, struct role_keys *keys,
                                   struct error *error) WARN_UNUSED;
 /* The code of an error in XML; "": it has none. */

@@ -104,7 +104,7 @@ struct storage_request {
 };
 
 struct storage_fetch *storage_fetch(struct storage *storage, const struct storage_request *request);
-/* `done` will not be called. What was fetched stays for the next attempt. */
+/* `done` will not be called. Fetched files stay for the next attempt. */
 void storage_cancel(struct storage_fetch *fetch);
 /* The cache may drop it from now on. NULL is ignored. */
 void storage_release(struct storage *storage, struct storage_lease *lease);

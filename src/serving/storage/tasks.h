@@ -55,7 +55,7 @@ struct task_type {
 
 enum { TASKS_AT_ONCE = 4 };
 
-/* Runs all, TASKS_AT_ONCE at a time. What was stored stays after a failure. */
+/* Runs all, TASKS_AT_ONCE at a time. Stored files stay after a failure. */
 enum status tasks_run(struct storage_job *job, const struct task_type *type,
                       struct storage_task *tasks, uint32_t count, struct error *error) WARN_UNUSED;
 

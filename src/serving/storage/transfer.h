@@ -34,7 +34,7 @@ struct transfer_request {
     const char *url;
     const char *method; /* NULL: GET, or POST with a body */
     const char *body;   /* of a form; NULL: none */
-    bool is_direct;     /* by no proxy, whatever the environment says */
+    bool is_direct;     /* by no proxy; the environment is ignored */
     const char *headers[TRANSFER_HEADERS_MAX];
     unsigned header_count;
     const char *authority, *client_certificate, *client_key; /* PEM; NULL: none */
