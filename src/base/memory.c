@@ -30,3 +30,11 @@ memory_copy_text(const char *text)
     CHECK(text == NULL || copy != NULL);
     return copy;
 }
+
+void
+memory_free_secret(char *text)
+{
+    if (text != NULL)
+        explicit_bzero(text, strlen(text));
+    free(text);
+}

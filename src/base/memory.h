@@ -10,3 +10,6 @@ void memory_give_back(void);
 
 /* A malloc'ed copy; NULL of NULL. Ends the process without memory. */
 char *memory_copy_text(const char *text);
+
+/* Overwrites a text before it is freed. NULL is ignored. */
+void memory_free_secret(char *text);

@@ -398,9 +398,9 @@ on_word(struct client_link *link, struct local_word *word, int descriptor)
 }
 
 static void
-hear(struct client_link *link, int64_t now_ns)
+receive(struct client_link *link, int64_t now_ns)
 {
-    link->heard_ns = now_ns;
+    link->received_ns = now_ns;
     while (!link_is_lost(link)) {
         struct local_word word;
         struct error error = ERROR_NONE;
@@ -430,9 +430,9 @@ link_step(struct client_link *link, int64_t now_ns)
         any = true;
     for (int i = 0; i < TAKEN_PER_STEP && !link_is_lost(link) && take_back(link, PLACE_ERROR); i++)
         any = true;
-    int64_t since_ns = now_ns - link->heard_ns;
+    int64_t since_ns = now_ns - link->received_ns;
     if (!link_is_lost(link) && since_ns >= HEAR_SOON_NS && since_ns >= hear_every_ns(link))
-        hear(link, now_ns);
+        receive(link, now_ns);
     if (link->draining && link->flying == 0 && !link_is_lost(link)) {
         struct error error = ERROR_NONE;
         error_set(&error, STATUS_UNAVAILABLE, "the node is stopping: it takes no requests");
@@ -552,7 +552,7 @@ link_make(int fd, const struct local_word *terms, int descriptor,
     spin_init(&link->spin, options->spin_ns);
     link->requests = calloc(link->region.slots.count, sizeof(struct shoal_request *));
     CHECK(link->requests != NULL);
-    link->heard_ns = clock_now_ns();
+    link->received_ns = clock_now_ns();
     link->next_deadline_ns = TIME_NEVER_NS;
     say(link, NOTE_TAKEN);
     *made = link;

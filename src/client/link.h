@@ -74,7 +74,7 @@ struct client_link {
     struct error why;              /* why it was lost; default: the connection has closed */
     struct client_link *successor; /* of a lost link: where it goes on; NULL: none yet */
     struct spin spin;
-    int64_t heard_ns;                                     /* time of the last look at the socket */
+    int64_t received_ns;                                  /* time of the last look at the socket */
     struct shoal_request *answered_first, *answered_last; /* in order of their answers; not returned
                                                            * to the caller yet */
 };

@@ -38,7 +38,7 @@ node_stop(struct coordinator_node *node)
     loop_timer_clear(node->drain_timer);
     web_drained(node->web);
     if (node->front != NULL)
-        (void)front_refuse(node->front); /* callers hear of it while the workers stop */
+        (void)front_refuse(node->front); /* callers are notified while the workers stop */
     mesh_node_stop(node->mesh);
     model_directories_destroy(node->directories);
     node->directories = NULL;

@@ -188,7 +188,7 @@ on_timeout(void *context)
     kill_process(context, ": `upgrade_timeout_ms` was over");
 }
 
-/* A successor may have said that it is ready and died before this process heard it. */
+/* A successor may have said that it is ready and died before this process read it. */
 static bool
 has_died(const struct spawned *process)
 {

@@ -41,8 +41,8 @@ take_key(void *context, const char *value, struct error *error)
     if (failed)
         return error_set(error, STATUS_UNAVAILABLE, "%s: cannot be read", value + 1);
     if (bytes > KEY_BYTES_MAX || memchr(settings->key, '\0', bytes) != NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a key is a text of at most %d bytes",
-                         value + 1, KEY_BYTES_MAX);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: a key is a string of at most %d bytes", value + 1, KEY_BYTES_MAX);
     return STATUS_OK;
 }
 

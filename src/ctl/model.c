@@ -59,8 +59,9 @@ take_file(struct model_settings *settings, const char *path, struct error *error
         return error_set(error, STATUS_UNAVAILABLE, "%s: cannot be read", path);
     if (bytes == sizeof(settings->key) || memchr(settings->key, '\0', bytes) != NULL ||
         !utf8_is_text(settings->key, bytes))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s: a key is a text of at most %zu bytes",
-                         path, sizeof(settings->key) - 1);
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "%s: a key is a string of at most %zu bytes", path,
+                         sizeof(settings->key) - 1);
     settings->key[bytes] = '\0';
     settings->request.key = settings->key;
     return STATUS_OK;

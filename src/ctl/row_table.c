@@ -116,7 +116,8 @@ enum column_kind {
     COLUMN_FLAGS,
     COLUMN_HERE, /* a word, or how far the fetch is */
     COLUMN_WHY,
-    COLUMN_TARGET, /* a vmodel's, during its transition */
+    COLUMN_TARGET,     /* a vmodel's, during its transition */
+    COLUMN_TRANSITION, /* a vmodel's state, whose word in JSON is older */
 };
 
 struct row_column {
@@ -153,7 +154,10 @@ add_cell(struct figure_table *table, const struct row_column *column, const json
         else
             table_add(table, "-");
         break;
-    case COLUMN_TARGET: add_text(table, strcmp(ask_text(row, "active"), text) != 0 ? text : "");
+    case COLUMN_TARGET:
+        add_text(table, strcmp(ask_text(row, "active"), text) != 0 ? text : "");
+        break;
+    case COLUMN_TRANSITION: add_text(table, strcmp(text, "going over") == 0 ? "switching" : text);
     }
 }
 
@@ -197,11 +201,11 @@ static const struct row_column copy_columns[] = {
 };
 static const struct row_column vmodel_columns[] = {
     {"VMODEL", "id", COLUMN_TEXT},
-    {"STATE", "state", COLUMN_TEXT},
+    {"STATE", "state", COLUMN_TRANSITION},
     {"OWNER", "owner", COLUMN_TEXT},
     {"MODEL", "active", COLUMN_TEXT},
     {"TARGET", "target", COLUMN_TARGET},
-    {"IT IS", "target_state", COLUMN_TEXT},
+    {"TARGET STATE", "target_state", COLUMN_TEXT},
     {"COPIES", "active_copies", COLUMN_COUNT},
     {"OF TARGET", "target_copies", COLUMN_COUNT},
 };

@@ -381,8 +381,8 @@ workers_visit(const struct snapshot *snapshot,
         uint32_t parent = snapshot_index(snapshot, pipeline);
         while ((stage = snapshot_next(snapshot, SCOPE_STAGE, parent, stage)) != NULL) {
             const struct snapshot_scope *worker = NULL;
-            uint32_t seat = snapshot_index(snapshot, stage);
-            while ((worker = snapshot_next(snapshot, SCOPE_WORKER, seat, worker)) != NULL)
+            uint32_t index = snapshot_index(snapshot, stage);
+            while ((worker = snapshot_next(snapshot, SCOPE_WORKER, index, worker)) != NULL)
                 each(context, pipeline, stage, worker);
         }
     }

@@ -307,6 +307,6 @@ main(int count, char **arguments)
         default: return EXIT_USAGE;
         }
     if (optind + 1 != count)
-        return usage_error("one CONFIG is wanted", "");
+        return usage_error("expected one CONFIG", "");
     return run(arguments[optind], only_check);
 }

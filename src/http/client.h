@@ -42,7 +42,7 @@ struct http_client *http_client_create(struct event_base *base,
 /* Every target has been destroyed. NULL is ignored. */
 void http_client_destroy(struct http_client *client);
 
-/* Where calls go: "127.0.0.1:8000" or "[::1]:8000". No names: resolving them would block.
+/* A destination of calls: "127.0.0.1:8000" or "[::1]:8000". No names: resolving them would block.
  * `tls_name`: the name or numeric address in the server's certificate; NULL: without TLS.
  * INVALID_ARGUMENT with the address. */
 enum status http_target_create(struct http_client *client, const char *address,

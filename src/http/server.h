@@ -177,7 +177,7 @@ const char *http_request_peer(const struct http_request *request);
 bool http_request_peer_names(const struct http_request *request,
                              void (*take)(void *context, const void *name, size_t bytes),
                              void *context);
-/* Which of a server's addresses the client has connected to. */
+/* The kind of address that the client has connected to. */
 enum http_place { HTTP_AT_LOOPBACK, HTTP_AT_NETWORK, HTTP_AT_TLS, HTTP_AT_UNIX };
 enum http_place http_request_place(const struct http_request *request);
 /* The client has gone. */

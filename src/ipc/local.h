@@ -9,7 +9,7 @@
  *                                     ←    LOCAL_WELCOME with the region's descriptor,
  *                                          or LOCAL_REFUSED, and closes
  *     NOTE_TAKEN                      →    only then another region may follow
- *                                     ←    LOCAL_DEATH: this party is dead; the client repairs
+ *                                     ←    LOCAL_DEATH: this owner is dead; the client repairs
  *                                     ←    LOCAL_WELCOME with another region's descriptor, of the
  *                                          generation that serves now: only the client uses the
  *                                          previous region from then on

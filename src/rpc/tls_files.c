@@ -68,9 +68,7 @@ text_of(const char *bytes, size_t count)
 static void
 text_free(char **text)
 {
-    if (*text != NULL)
-        explicit_bzero(*text, strlen(*text));
-    free(*text);
+    memory_free_secret(*text);
     *text = NULL;
 }
 

@@ -218,10 +218,10 @@ seat_check(const struct worker *worker, struct error *error)
     const struct region_plan *plan = &worker->region.layout.plan;
     if (start->stage_index >= plan->stage_count ||
         start->worker_index >= plan->worker_counts[start->stage_index])
-        return error_set(error, STATUS_DATA_LOSS, "handshake_start: no seat %u in stage %u",
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start: no worker %u in stage %u",
                          start->worker_index, start->stage_index);
     if (start->owner <= OWNER_COORDINATOR || start->owner > OWNER_MAX)
-        return error_set(error, STATUS_DATA_LOSS, "handshake_start.party is %u", start->owner);
+        return error_set(error, STATUS_DATA_LOSS, "handshake_start.owner is %u", start->owner);
     if (start->batch_size > plan->slot_count)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "batch_size is %u, but at most %u requests (slots) are in flight",

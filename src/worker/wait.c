@@ -166,7 +166,7 @@ wait_looked_away(struct wait *wait)
 
 /* Rule 3. */
 static uint32_t
-crowd(const struct wait *wait, const struct wait_moment *moment)
+population(const struct wait *wait, const struct wait_moment *moment)
 {
     return wait->around > moment->flight ? wait->around : moment->flight;
 }
@@ -223,7 +223,7 @@ int64_t
 wait_until(const struct wait *wait, const struct wait_moment *moment)
 {
     CHECK(moment->count >= 1);
-    uint32_t expected = crowd(wait, moment);
+    uint32_t expected = population(wait, moment);
     if (moment->count >= expected || !wait->looking || moment->close_ns <= moment->now_ns)
         return moment->now_ns;
     int64_t since_ns = gap_ns(wait, moment->now_ns);

@@ -22,18 +22,18 @@
  *     While the rate is unknown, all items count as delayed, so that waiting is tried. With models,
  *     also the fraction of items that joined others of their model when items were held, since an
  *     item of another model saves no run; it fades likewise.
- *  3. The crowd: how many items may come at all. As many as are in flight now, or were in the last
- *     batch and came while it ran. A lone caller is a crowd of one.
+ *  3. The population: how many items may come at all. As many as are in flight now, or were in the
+ * last batch and came while it ran. A lone caller is a population of one.
  *
  * It decides, with n items in hand, each time that all waiting items were taken:
  *
- *  4. No item is expected once n is the crowd.
+ *  4. No item is expected once n is the population.
  *  5. Company saves nine tenths of the fixed part of a run (cost.h; nothing while that is unknown)
  *     in the fraction of items that join others (2). That counts once, and again for each item of
- *     the rest of the crowd that our runs delay (2) or, while that is unknown, for each item in
- *     flight elsewhere. Company makes the run longer by one item's part, for each of the n.
+ *     the rest of the population that our runs delay (2) or, while that is unknown, for each item
+ * in flight elsewhere. Company makes the run longer by one item's part, for each of the n.
  *  6. Waiting costs its length: for each of the n, for the item that comes, and for each of the
- *     rest of the crowd that is expected during our run.
+ *     rest of the population that is expected during our run.
  *  7. For the end of each octave, by the gaps (1) and counted from the last event: the chance that
  *     the next item has come, times its gain, minus the mean cost of waiting until then. The batch
  *     stays open until the end of the best octave, and closes at once if none is positive. A gap
@@ -41,11 +41,12 @@
  *     tried. Nothing counts beyond the time at which the batch closes anyway, because it cannot be
  *     tried.
  *  8. After a run the callers just answered return together: then the next item stands for the
- *     whole rest of the crowd, each item valued in the same way in its turn.
+ *     whole rest of the population, each item valued in the same way in its turn.
  *
  * Consequences: a lone caller never waits (3, 4). Callers in a loop are waited for if they return
  * in less time than a run costs, until the last of them has come (4, 8). Poisson arrivals at a CPU
- * of our own are taken as they come (6). Where all share a CPU, batches grow with the crowd (5).
+ * of our own are taken as they come (6). Where all share a CPU, batches grow with the population
+ * (5).
  */
 #pragma once
 

@@ -251,7 +251,7 @@ class TestLists(Case):
                           rows["x-moves"]["target"], rows["x-moves"]["target_state"]),
                          ("going over", "x1", "x2", "loading"))
         self.assertRegex(self.list("vmodels", "--prefix", "x-").out,
-                         r"(?m)^  x-moves +going over +- +x1 +x2 +loading +1 +0\n"
+                         r"(?m)^  x-moves +switching +- +x1 +x2 +loading +1 +0\n"
                          r"  x-still +defined +me +x1 +- +- +1 +0\n2 vmodels\n")
         (self.shoald.folder / "x2.go").touch()
         self.mesh("set-vmodel", "x-moves", "x2", "--wait")

@@ -118,7 +118,7 @@ class TestModel(Case):
         self.assertEqual(self.rows()["f"]["key"], key)
         file.write_text("x" * 4096)
         done = self.model("load", "g", self.path(1), "--key", f"@{file}", code=USAGE)
-        self.assertIn("a key is a text of at most 4095 bytes", done.err)
+        self.assertIn("a key is a string of at most 4095 bytes", done.err)
         self.model("load", "g", self.path(1), "--key", "@/nowhere", code=USAGE)
 
     def test_paths(self):
@@ -261,7 +261,7 @@ class TestProtocol(Case):
                 (b'{"version": 5, "verb": "\xff"}', "unable to decode byte 0xff"),
                 (request("models"), 'unknown verb "models"'),
                 (request("model load", id="n" * 128), "id has 128 bytes, more than 127"),
-                (request("model load", key=7), "key is not a text")):
+                (request("model load", key=7), "key is not a string")):
             answer = self.say(message)
             self.assertIn(told, answer["error"])
             self.assertNotEqual(answer["status"], "OK")

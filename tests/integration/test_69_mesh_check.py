@@ -21,9 +21,9 @@ GOOD = {
     "listed.json": '[{"modelId": "m", "modelInfo": {"type": "t"}}]',
 }
 BAD = {
-    "store.json": ('{"endpoints": 1}', "mesh: store: ", '"endpoints" must be a text'),
+    "store.json": ('{"endpoints": 1}', "mesh: store: ", '"endpoints" must be a string'),
     "types.json": ('{"t": {"required": 1}}', "mesh: type_constraints: ", ""),
-    "dataplane.json": ('{"rpcConfigs": 1}', "mesh: dataplane: ", "an object is wanted, not a number"),
+    "dataplane.json": ('{"rpcConfigs": 1}', "mesh: dataplane: ", "expected an object, not a number"),
     "listed.json": ("[{}]", "mesh: register: ", "entry 1: modelId: must be given"),
 }
 

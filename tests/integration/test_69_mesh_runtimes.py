@@ -543,7 +543,7 @@ class Dataplane(unittest.TestCase):
         config = {"mesh": {"runtime": self.runtime.address, "dataplane": '{"rpcConfigs": 1}'}}
         code, output = run_shoald(config)
         self.assertNotEqual(code, 0)
-        self.assertIn("mesh: dataplane: rpcConfigs: an object is wanted, not a number", output)
+        self.assertIn("mesh: dataplane: rpcConfigs: expected an object, not a number", output)
 
 
 class LateRuntime(unittest.TestCase):

@@ -282,7 +282,7 @@ class TestRefusals(Case):
         self.unload("m")
         for expected, digests in (("the model's key states " + wrong, {"model.json": wrong}),
                                   ("which is not there", {"other": wrong}),
-                                  ("is no text", {"model.json": 1}),
+                                  ("is not a string", {"model.json": 1}),
                                   ("is of one file", wrong)):
             with self.subTest(expected):
                 self.assertIn(expected, self.load("m", "m", {**mine, "sha256": digests}, code=NEGATIVE))

@@ -230,7 +230,7 @@ class TestConversion(unittest.TestCase):
                                 ([-129], "INT8"), ([1j], "FP32"), ([1j], "BF16"), (["a"], "BF16")):
             with self.subTest(f"{value} {datatype}"):
                 error = error_of(self.encode, value, datatype)
-                self.assertIn(f"'x': {datatype} is wanted", error.text)
+                self.assertIn(f"'x': expected {datatype}", error.text)
 
     def test_one_value(self):
         """It takes the rank that the model declares, if the model can take one element."""
@@ -368,7 +368,7 @@ class TestModels(unittest.TestCase):
                 wait_until(client.live, "the client to find the node")
                 self.assertEqual(client.infer("m", "echo a", outputs="said").tolist(), [b"echo a"])
                 error = error_of(client.infer, "m", 2.5)
-                self.assertIn("'say': BYTES is wanted, float64 given", error.text)
+                self.assertIn("'say': expected BYTES, float64 given", error.text)
             with Shoald(node(numbers), listen=listen):
                 wait_until(client.live, "the client to find the node")
                 np.testing.assert_array_equal(client.infer("m", [1.0, 2.0]), [5, 7])

@@ -76,7 +76,7 @@ static void
 on_answer(struct world *world, struct task *task)
 {
     struct clock_message *message = task->data;
-    message->answer.heard_ms = world->now_ms;
+    message->answer.received_ms = world->now_ms;
     mesh_clock_notify(&world->nodes[task->node].clock,
                       mesh_clock_key(world->node_names[message->from]), &message->answer);
     correct_start(world, task->node);

@@ -44,7 +44,7 @@ MAY_USE = {
     "ctl": {"base", "ipc", "rpc", "serving/manifest"},
     "gateway": {"base", "gateway/config", "gateway/dashboard", "gateway/extproc", "gateway/proxy",
         "gateway/resources", "gateway/store", "loop"},
-    "gateway/config": {"base", "gateway/core"},
+    "gateway/config": {"base", "gateway/core", "yaml"},
     "gateway/core": {"base"},
     "gateway/dashboard": {"base", "gateway/endpoints", "http", "loop"},
     "gateway/endpoints": {"base", "gateway/config", "gateway/core", "gateway/resources",

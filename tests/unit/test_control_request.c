@@ -72,7 +72,7 @@ TEST_CASE(test_refusals)
         {"{\"version\":\"5\"}", "an object with an integer `version`"},
         {"{\"version\":4,\"verb\":\"drain\"}", "its version is 4, not 5"},
         {"{\"version\":5}", "verb is missing"},
-        {"{\"version\":5,\"verb\":3}", "verb is missing, or not a text"},
+        {"{\"version\":5,\"verb\":3}", "verb is missing, or not a string"},
         {"{\"version\":5,\"verb\":\"drains\"}", "unknown verb \"drains\""},
         {"{\"version\":5,\"version\":5,\"verb\":\"drain\"}", "duplicate object key"},
         {"{\"version\":5,\"verb\":\"drain\",\"x\":\"\xff\"}", "unable to decode byte 0xff"},
@@ -84,7 +84,7 @@ TEST_CASE(test_refusals)
         {"{\"version\":5,\"verb\":\"mesh nodes\",\"limit\":1.0}", "limit is not an integer"},
         {"{\"version\":5,\"verb\":\"mesh nodes\",\"limit\":99999999999999999999}",
          "too big integer"},
-        {"{\"version\":5,\"verb\":\"mesh nodes\",\"prefix\":[]}", "prefix is not a text"},
+        {"{\"version\":5,\"verb\":\"mesh nodes\",\"prefix\":[]}", "prefix is not a string"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         assert_int_not_equal(read_bytes(cases[i].text, strlen(cases[i].text)), STATUS_OK);

@@ -343,7 +343,7 @@ TEST_CASE(test_each_mistake_names_its_field)
         {"apiVersion: v1\nkind: Secret\n" META("s") "---\napiVersion: v1\nkind: Secret\n" META("s"),
          "f:5: Secret \"s\" is also on line 1"},
         {SPEC("  supportedModelFormats: [{name: f, version: 1}]"),
-         "f:6: spec.supportedModelFormats[0].version: must be a text, and is a number"},
+         "f:6: spec.supportedModelFormats[0].version: must be a string, and is a number"},
         {SPEC("  multiModel: 'true'"), "f:6: spec.multiModel: must be true or false, not \"true\""},
         {SPEC("  replicas: -1"), "f:6: spec.replicas: must be an integer from 0, not \"-1\""},
         {SPEC("  grpcEndpoint: 8085"), "f:6: spec.grpcEndpoint: must be an endpoint: port:NUMBER"},

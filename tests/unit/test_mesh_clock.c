@@ -79,7 +79,7 @@ ask_over(struct node *asker, struct node *asked, int64_t there_ms, int64_t back_
     mesh_clock_notify(&asker->clock, key,
                       &(struct mesh_clock_answer){
                           .asked_ms = monotonic(asker) - there_ms,
-                          .heard_ms = monotonic(asker) + back_ms,
+                          .received_ms = monotonic(asker) + back_ms,
                           .wall_ms = WALL + now_ms + asked->skew_ms,
                           .mesh_ms = mesh_ms,
                           .voted = asked->clock.voted,
@@ -188,10 +188,10 @@ TEST_CASE(test_nonsense)
     begin_all(2, (int64_t[]){0, 0});
     uint64_t key = mesh_clock_key(nodes[1].name);
     const struct mesh_clock_answer bad[] = {
-        {.asked_ms = 10, .heard_ms = 5, .wall_ms = WALL, .mesh_ms = WALL},
-        {.asked_ms = 10, .heard_ms = 20, .wall_ms = -1, .mesh_ms = WALL},
-        {.asked_ms = 10, .heard_ms = 20, .wall_ms = WALL, .mesh_ms = INT64_MAX},
-        {.asked_ms = INT64_MIN, .heard_ms = 20, .wall_ms = WALL, .mesh_ms = WALL},
+        {.asked_ms = 10, .received_ms = 5, .wall_ms = WALL, .mesh_ms = WALL},
+        {.asked_ms = 10, .received_ms = 20, .wall_ms = -1, .mesh_ms = WALL},
+        {.asked_ms = 10, .received_ms = 20, .wall_ms = WALL, .mesh_ms = INT64_MAX},
+        {.asked_ms = INT64_MIN, .received_ms = 20, .wall_ms = WALL, .mesh_ms = WALL},
     };
     assert_true(mesh_clock_ask(&nodes[0].clock, key, 0));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

@@ -100,10 +100,10 @@ TEST_CASE(test_file)
     } bad[] = {
         {"", "line "},
         {"[]", "not a JSON object"},
-        {"{}", "\"endpoints\" must be a text"},
-        {"{\"endpoints\": [\"a\"]}", "\"endpoints\" must be a text"},
+        {"{}", "\"endpoints\" must be a string"},
+        {"{\"endpoints\": [\"a\"]}", "\"endpoints\" must be a string"},
         {"{\"endpoints\": \"\"}", "an endpoint is empty"},
-        {"{\"endpoints\": \"a:1\", \"userid\": 5}", "\"userid\" must be a text"},
+        {"{\"endpoints\": \"a:1\", \"userid\": 5}", "\"userid\" must be a string"},
         {"{\"endpoints\": \"a:1\", \"override_authority\": \"b\"}",
          "\"override_authority\" is not taken"},
     };

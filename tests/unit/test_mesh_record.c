@@ -135,7 +135,7 @@ TEST_CASE(bounds)
     assert_int_equal(record->model.bounds.copies_min, INT32_MAX);
     assert_int_equal(record->model.bounds.copies_max, INT32_MAX);
     free(record);
-    refused("{\"minCopies\":\"2\"}", "minCopies: a whole number is wanted, not a text");
+    refused("{\"minCopies\":\"2\"}", "minCopies: expected a whole number, not a string");
     refused("{\"sizeUnits\":9999999999}", "sizeUnits: 9999999999 is more than 4294967295");
 }
 
@@ -217,24 +217,24 @@ TEST_CASE(wrong_shapes)
     refused("{\"type\":\"\xff\"}", "not JSON: ");
     refused("{\"type\":\"a\\u0000b\"}", "not JSON: ");
     refused("{\"type\":\"\"}", "type: is empty");
-    refused("{\"type\":7}", "type: a text is wanted, not a number");
-    refused("{\"encKey\":{}}", "encKey: a text is wanted, not an object");
-    refused("{\"autoDel\":1}", "autoDel: true or false is wanted, not a number");
-    refused("{\"refs\":1.5}", "refs: a whole number is wanted, not a fraction");
+    refused("{\"type\":7}", "type: expected a string, not a number");
+    refused("{\"encKey\":{}}", "encKey: expected a string, not an object");
+    refused("{\"autoDel\":1}", "autoDel: expected true or false, not a number");
+    refused("{\"refs\":1.5}", "refs: expected a whole number, not a fraction");
     refused("{\"refs\":2147483648}", "refs: 2147483648 is more than 2147483647");
-    refused("{\"lu\":9223372036854775808}", "lu: a whole number is wanted, not a number beyond");
-    refused("{\"type\":9223372036854775808}", "type: a text is wanted, not a number beyond");
-    refused("{\"instanceIds\":{\"i\":1e999}}", "i: a whole number is wanted, not a number beyond");
+    refused("{\"lu\":9223372036854775808}", "lu: expected a whole number, not a number beyond");
+    refused("{\"type\":9223372036854775808}", "type: expected a string, not a number beyond");
+    refused("{\"instanceIds\":{\"i\":1e999}}", "i: expected a whole number, not a number beyond");
     refused("{\"a\":99999999999999999999,\"b\":\"\\u0000\"}", "not JSON: ");
     refused("{\"a\":99999999999999999999-3}", "not JSON: ");
     refused("{\"a\":0099999999999999999999}", "not JSON: ");
     refused("{\"a\":99999999999999999999,\"b\":\"\\", "not JSON: ");
-    refused("{\"instanceIds\":[]}", "instanceIds: an object is wanted, not an array");
-    refused("{\"instanceIds\":{\"i\":null}}", "instanceIds: i: a whole number is wanted, not null");
+    refused("{\"instanceIds\":[]}", "instanceIds: expected an object, not an array");
+    refused("{\"instanceIds\":{\"i\":null}}", "instanceIds: i: expected a whole number, not null");
     refused("{\"instanceIds\":{\"\":1}}", "instanceIds: an instance's id has 0 bytes");
-    refused("{\"failedIn\":{\"i\":\"1\"}}", "failedIn: i: a whole number is wanted, not a text");
-    refused("{\"loaded\":7}", "loaded: an object is wanted, not a number");
-    refused("{\"fails\":\"no\"}", "fails: an object is wanted, not a text");
+    refused("{\"failedIn\":{\"i\":\"1\"}}", "failedIn: i: expected a whole number, not a string");
+    refused("{\"loaded\":7}", "loaded: expected an object, not a number");
+    refused("{\"fails\":\"no\"}", "fails: expected an object, not a string");
 }
 
 TEST_CASE(too_much)

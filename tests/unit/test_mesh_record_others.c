@@ -132,7 +132,7 @@ TEST_CASE(vmodels)
     }
     struct record_source source = source_of("{\"amid\":[]}");
     assert_int_not_equal(record_vmodel_read(&source, &record, &error), STATUS_OK);
-    says(&error, "vmodel record \"x\": amid: a text is wanted, not an array");
+    says(&error, "vmodel record \"x\": amid: expected a string, not an array");
 }
 
 /* ---- instances ---- */
@@ -262,15 +262,15 @@ TEST_CASE(instances_refused)
         const char *value;
         const char *text;
     } rows[] = {
-        {"{\"labels\":\"a\"}", "labels: an array is wanted, not a text"},
-        {"{\"labels\":[1]}", "labels: a list of texts is wanted, not a number"},
+        {"{\"labels\":\"a\"}", "labels: expected an array, not a string"},
+        {"{\"labels\":[1]}", "labels: expected a list of strings, not a number"},
         {"{\"labels\":[\"a,b\"]}", "labels: \"a,b\" is empty, longer than 255, or has a comma"},
         {"{\"labels\":[\"\"]}", "labels: \"\" is empty"},
         {"{\"count\":4294967296}", "count: 4294967296 is more than 4294967295"},
-        {"{\"shutdown\":\"yes\"}", "shutdown: true or false is wanted, not a text"},
-        {"{\"pools\":{}}", "pools: an array is wanted, not an object"},
-        {"{\"pools\":[[]]}", "pools: a list of objects is wanted, not an array"},
-        {"{\"pools\":[{\"types\":[7]}]}", "pools: types: a list of texts is wanted, not a number"},
+        {"{\"shutdown\":\"yes\"}", "shutdown: expected true or false, not a string"},
+        {"{\"pools\":{}}", "pools: expected an array, not an object"},
+        {"{\"pools\":[[]]}", "pools: expected a list of objects, not an array"},
+        {"{\"pools\":[{\"types\":[7]}]}", "pools: types: expected a list of strings, not a number"},
         {"{\"pools\":[{},{\"cap\":\"1\"}]}", "pools: cap: "},
         {"{\"pools\":[" TEN TEN TEN TEN TEN TEN "0,0,0,0,0,0]}", "pools: 66 of them; at most 65"},
     };
@@ -324,10 +324,9 @@ TEST_CASE(type_constraints)
     free(types);
     assert_int_not_equal(read_types("{\"t\":{\"required\":[\"a\",{}]}}", &types, &error),
                          STATUS_OK);
-    says(&error,
-         "type constraints: t: required: a list of labels, which are texts, is wanted, not");
+    says(&error, "type constraints: t: required: expected a list of strings, not");
     assert_int_not_equal(read_types("{\"t\":[]}", &types, &error), STATUS_OK);
-    says(&error, "type constraints: t: an object is wanted, not an array");
+    says(&error, "type constraints: t: expected an object, not an array");
     assert_int_not_equal(read_types("{\"t\":{\"preferred\":[\"a,b\"]}}", &types, &error),
                          STATUS_OK);
     says(&error, "the label \"a,b\" is empty, longer than 255 bytes, or has a comma");

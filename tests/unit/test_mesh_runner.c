@@ -66,7 +66,7 @@ TEST_CASE(a_call_loads_its_model_and_is_served)
     assert_int_equal(view.counts.tried[MESH_END_OK], 2);
     assert_int_equal(view.sums.loaded, 1);
     assert_int_equal(view.sums.models_held, 1);
-    assert_true(view.heard_ms > 0 && view.revision > 0 && view.counts.txns_done >= 2);
+    assert_true(view.reported_ms > 0 && view.revision > 0 && view.counts.txns_done >= 2);
 }
 
 static void

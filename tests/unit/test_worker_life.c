@@ -129,8 +129,8 @@ TEST_CASE(test_start_messages_that_are_wrong)
     snprintf(text, sizeof(text), "param_count is %d; at most", HANDSHAKE_PARAMS_MAX + 1);
     assert_start_refused(spoil_param_count, text);
     assert_start_refused(spoil_param, "params.name is not terminated");
-    assert_start_refused(spoil_stage, "no seat 0 in stage 1");
-    assert_start_refused(spoil_worker, "no seat 1 in stage 0");
+    assert_start_refused(spoil_stage, "no worker 0 in stage 1");
+    assert_start_refused(spoil_worker, "no worker 1 in stage 0");
     assert_start_refused(spoil_owner, "party is 1");
     assert_start_refused(spoil_table, "another table");
     assert_start_refused(spoil_values, "no values of a worker at");

@@ -133,14 +133,14 @@ class _Protocol:
     def _model(self, model: str, version: Optional[str], headers: Optional[Mapping[str, Header]],
                vmodel: bool, timeout: Optional[float]) -> _Model:
         if not isinstance(model, str):
-            raise invalid(f"the model's name is wanted first, not {type(model).__name__}")
+            raise invalid(f"expected the model's name first, not {type(model).__name__}")
         merged = {**self._headers, **(headers or {})}
         if vmodel:
             suffix, name = ("", model) if model.isascii() else ("-bin", model.encode())
             merged[f"mm-vmodel-id{suffix}"] = name
         timeout = self.timeout if timeout is None else timeout
         if not timeout >= 0:
-            raise invalid(f"timeout is {timeout}: seconds, 0 or more, are wanted")
+            raise invalid(f"timeout is {timeout}: expected seconds, 0 or more")
         return _Model(model, version or "", tuple((k.lower(), v) for k, v in merged.items()),
                       time.monotonic() + timeout)
 

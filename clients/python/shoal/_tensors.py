@@ -117,12 +117,12 @@ def _contents(array: np.ndarray, datatype: str) -> Any:
     if datatype == "BYTES" and (own_text or array.size == 0):
         return _pack_bytes(array)
     if own_text and array.size != 0:
-        raise TypeError(f"{datatype} is wanted, {_describe(array)} given")
+        raise TypeError(f"expected {datatype}, {_describe(array)} given")
     if datatype == "BF16":
         return _plain(_bfloat16_bits(array), np.dtype("<u2"))
     dtype = _DTYPES.get(datatype)
     if dtype is None:
-        raise TypeError(f"{datatype} is wanted, {_describe(array)} given")
+        raise TypeError(f"expected {datatype}, {_describe(array)} given")
     if array.dtype != dtype and array.size != 0:
         _check_conversion(array, datatype, dtype)
     return _plain(array, dtype)
@@ -141,10 +141,10 @@ def _check_conversion(array: np.ndarray, datatype: str, dtype: np.dtype) -> None
     if kind in "biuf" and dtype.kind == "f" or array.dtype.name == "bfloat16" and dtype.kind == "f":
         return
     if kind not in "biu":
-        raise TypeError(f"{datatype} is wanted, {_describe(array)} given: convert it yourself")
+        raise TypeError(f"expected {datatype}, {_describe(array)} given: convert it yourself")
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if int(array.min()) < low or int(array.max()) > high:
-        raise ValueError(f"{datatype} is wanted; values from {array.min()} to {array.max()} "
+        raise ValueError(f"expected {datatype}; values from {array.min()} to {array.max()} "
                          "do not fit")
 
 
@@ -155,7 +155,7 @@ def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "u" and array.dtype.itemsize == 2:
         return array
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"BF16 is wanted, {_describe(array)} given: convert it yourself")
+        raise TypeError(f"expected BF16, {_describe(array)} given: convert it yourself")
     bits = np.array(array, np.float32, order="C").view(np.uint32)
     rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000

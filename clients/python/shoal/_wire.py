@@ -83,7 +83,7 @@ def _parameter(value: Parameter) -> bytes:
         return b"\x21" + struct.pack("<d", value)
     if isinstance(value, str):
         return _field(3, value.encode())
-    raise TypeError(f"bool, int, float or str is wanted, not {type(value).__name__}")
+    raise TypeError(f"expected bool, int, float or str, not {type(value).__name__}")
 
 
 def _parameters(number: int, parameters: Mapping[str, Parameter]) -> Iterator[bytes]:

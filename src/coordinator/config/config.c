@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "coordinator/config/config_tree.h"
 
 /* The folder of a file, absolute; as written if the file does not exist. */
@@ -152,9 +153,7 @@ tls_free(struct config_tls *tls)
     free(tls->ca);
     free(tls->client_auth);
     free(tls->peer_name);
-    if (tls->key_password != NULL)
-        explicit_bzero(tls->key_password, strlen(tls->key_password));
-    free(tls->key_password);
+    memory_free_secret(tls->key_password);
 }
 
 static void

@@ -89,6 +89,6 @@ gate_check(const struct gate *gate, const struct gate_headers *headers, enum gat
         has_cookie(gate, headers->cookie))
         return STATUS_OK;
     return error_set(error, STATUS_UNAUTHENTICATED,
-                     "the token of dashboard_token is wanted: log in at /login, or send "
+                     "expected the token of dashboard_token: log in at /login, or send "
                      "`Authorization: Bearer TOKEN`");
 }

@@ -30,8 +30,8 @@ enum status front_create(const struct front_options *options, struct front **fro
                          struct error *error) WARN_UNUSED;
 void front_start(struct front *front);
 
-/* Of its threads, in their order, for making calls on them: `queues` has room for as many as
- * there are threads in the configuration, which is how many are returned. */
+/* Stores the threads' queues, in their order, for making calls on them. `queues` has room for one
+ * per thread of the configuration. Returns their number. */
 uint32_t front_queues(struct front *front, struct rpc_queue **queues);
 
 /* For health and readiness. Any thread. */
@@ -48,7 +48,7 @@ void front_accept(struct front *front);
 bool front_part(struct front *front);
 
 /* When nothing is under way any more: takes no more connections, answers each new call with
- * UNAVAILABLE, and ends watches of health. Returns true when callers have heard of it: none has
+ * UNAVAILABLE, and ends watches of health. Returns true when callers have been notified: none has
  * called for 100 ms, none is connected, or 400 ms have passed. Called again, it only looks. */
 bool front_refuse(struct front *front);
 

@@ -22,7 +22,7 @@ struct rest;
 struct rest *rest_create(const struct front_node *node, struct http_thread *thread);
 struct http_service rest_service(struct rest *rest);
 
-/* Where its clients are. Before its thread starts. */
+/* Sets the pool of the HTTP clients' connections. Before its thread starts. */
 void rest_set_pool(struct rest *rest, struct http_pool *pool);
 
 /* For readiness. Any thread. NULL is left alone. */

@@ -105,7 +105,7 @@ pump(struct infer_stream *stream)
 
 /* Ends the stream if nothing is left to do. */
 static void
-settle(struct infer_stream *stream)
+end_if_done(struct infer_stream *stream)
 {
     const struct answer_stream *base = &stream->base;
     bool is_over = base->requests == NULL &&
@@ -121,7 +121,7 @@ changed(struct answer_stream *base)
 {
     struct infer_stream *stream = infer_stream_of(base);
     pump(stream);
-    settle(stream);
+    end_if_done(stream);
 }
 
 static const struct stream_carrier carrier = {.make = make, .changed = changed};
@@ -349,7 +349,7 @@ stream_infer_on_half_close(struct rpc_call *call)
     }
     pthread_mutex_lock(&stream->base.lock);
     stream->half_closed = true;
-    settle(stream);
+    end_if_done(stream);
     pthread_mutex_unlock(&stream->base.lock);
 }
 
@@ -371,7 +371,7 @@ stream_infer_on_sent(uint64_t tag)
     if (message != NULL)
         credit = stream_forget(&stream->base, message);
     pump(stream);
-    settle(stream);
+    end_if_done(stream);
     bool paused = stream->paused;
     pthread_mutex_unlock(&stream->base.lock);
     free(message);

@@ -26,7 +26,7 @@ read_text(json_t *root, const char *name, size_t room_max, struct text_room *roo
     if (value == NULL)
         return STATUS_OK;
     if (!json_is_string(value))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "%s is not a text", name);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "%s is not a string", name);
     if (bytes > room_max)
         return error_set(error, STATUS_INVALID_ARGUMENT, "%s has %zu bytes, more than %zu", name,
                          bytes - 1, room_max - 1);
@@ -54,7 +54,7 @@ read_verb(json_t *root, enum control_verb *verb, struct error *error)
 {
     const char *name = json_string_value(json_object_get(root, "verb"));
     if (name == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "verb is missing, or not a text");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "verb is missing, or not a string");
     for (*verb = 0; *verb < CONTROL_VERBS; ++*verb)
         if (strcmp(control_verb_name(*verb), name) == 0)
             return STATUS_OK;

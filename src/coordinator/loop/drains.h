@@ -26,7 +26,7 @@ struct drain_rest {
 /* Takes a CONTROL_DRAIN, and answers it at once or later. True: the node is to drain. */
 bool drains_take(struct drains *drains, const struct control_request *request,
                  struct control_call *call);
-/* Adds a call that is to hear of the end of a drain that it did not ask for; there is room while
+/* Adds a call to notify of the end of a drain that it did not ask for; there is room while
  * the node does not drain. */
 void drains_add(struct drains *drains, struct control_call *call);
 /* Refuses a CONTROL_DRAIN: the node is stopping. */

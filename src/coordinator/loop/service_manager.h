@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The service manager that started this process, systemd for one, hears over the datagram socket
+ * The service manager that started this process, systemd for one, receives over the datagram socket
  * $NOTIFY_SOCKET what the node does (sd_notify(3)), and, if $WATCHDOG_USEC asks for it, a sign of
  * life from the loop twice in that time: it restarts a node whose loop hangs. Without the variable
  * every function does nothing. Loop thread. Nothing here waits: a message that the socket has no

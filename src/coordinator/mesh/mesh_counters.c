@@ -126,9 +126,9 @@ set_store(_Atomic uint64_t *counters, const struct runner_view *view,
         store_look(store->store, &figures);
     const struct pair pairs[] = {
         {NODE_MESH_CONNECTED, view->session != 0},
-        {NODE_MESH_HEARD, (uint64_t)view->heard_ms},
+        {NODE_MESH_HEARD, (uint64_t)view->reported_ms},
         {NODE_MESH_REVISION, view->revision},
-        {NODE_MESH_STORE_EVENTS, counts->heard},
+        {NODE_MESH_STORE_EVENTS, counts->store_records},
         {NODE_MESH_TXNS_OK, counts->txns_done},
         {NODE_MESH_TXNS_LOST, counts->txns_lost},
         {NODE_MESH_TXNS_UNKNOWN, counts->txns_unknown},

@@ -90,7 +90,7 @@ read_method(const char *name, json_t *value, struct dataplane_method *method, st
                          DATAPLANE_METHOD_BYTES_MAX);
     memcpy(method->name, name, strlen(name) + 1);
     if (!json_is_object(value))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "an object is wanted");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "expected an object");
     if (refuse_others(value, known, ARRAY_COUNT(known), error) != STATUS_OK ||
         read_path(value, &method->rule, error) != STATUS_OK ||
         record_json_bool(value, VMODEL, &vmodel, error) != STATUS_OK)

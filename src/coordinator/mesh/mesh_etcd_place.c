@@ -36,9 +36,7 @@ etcd_place_fini(struct etcd_place *place)
     free(place->cert_pem);
     free(place->key_pem);
     free(place->key_password_file);
-    if (place->key_password != NULL)
-        explicit_bzero(place->key_password, strlen(place->key_password));
-    free(place->key_password);
+    memory_free_secret(place->key_password);
     *place = (struct etcd_place){0};
 }
 
@@ -130,7 +128,7 @@ read_member(const json_t *file, const struct etcd_place_member *member, const ch
     if (value == NULL || json_is_null(value))
         return STATUS_OK;
     if (!json_is_string(value))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%s\" must be a text", member->name);
+        return error_set(error, STATUS_INVALID_ARGUMENT, "\"%s\" must be a string", member->name);
     const char *text = json_string_value(value);
     if (text[0] == '\0')
         return STATUS_OK;
@@ -161,7 +159,7 @@ read_file(const json_t *file, const char *path, struct etcd_place *place, struct
     const char *endpoints = json_string_value(json_object_get(file, "endpoints"));
     if (endpoints == NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "\"endpoints\" must be a text, commas between: \"http://host:2379\"");
+                         "\"endpoints\" must be a string, commas between: \"http://host:2379\"");
     return add_endpoints(place, endpoints, strlen(endpoints), tls, error);
 }
 

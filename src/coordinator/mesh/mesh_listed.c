@@ -72,7 +72,7 @@ static enum status
 read_entry(json_t *entry, struct mesh_listed_model *model, struct error *error)
 {
     if (!json_is_object(entry))
-        return error_set(error, STATUS_INVALID_ARGUMENT, "an object is wanted");
+        return error_set(error, STATUS_INVALID_ARGUMENT, "expected an object");
     if (read_text(entry, MODEL, NOT_EMPTY, MESH_ID_BYTES_MAX, &model->model, error) != STATUS_OK)
         return error->status;
     if (read_info(entry, model, error) != STATUS_OK ||

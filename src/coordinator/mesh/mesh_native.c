@@ -458,7 +458,7 @@ on_message_there(void *context)
 static const struct peer_flow_sink awaited_message = {awaited_send, mesh_pieces_taken,
                                                       PEER_FLOW_WINDOW_BYTES};
 
-/* The core counts the try, so the model stays; the pipeline hears of it when it has a message. */
+/* The core counts the try, so the model stays; the pipeline gets the call when it has a message. */
 static enum runner_begun
 await_message(struct native_try *tried, const struct runner_attempt *attempt, uint64_t caller)
 {

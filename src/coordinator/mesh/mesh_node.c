@@ -258,7 +258,7 @@ on_reach_late(void *context)
     struct runner_view view;
     struct error error = ERROR_NONE;
     runner_look(node->runner, &view);
-    if (node->stopped || view.heard_ms != 0)
+    if (node->stopped || view.reported_ms != 0)
         return;
     error_set(&error, STATUS_UNAVAILABLE, "mesh: store: etcd was not reached within %d s: %s",
               REACH_S, runner_trouble(node->runner));

@@ -76,7 +76,7 @@ static const char *const here_words[] = {
 static const char *const vmodel_words[] = {
     [MESH_VMODEL_NOT_FOUND] = "gone",
     [MESH_VMODEL_DEFINED] = "defined",
-    [MESH_VMODEL_TRANSITIONING] = "going over",
+    [MESH_VMODEL_TRANSITIONING] = "going over", /* clients parse it; people see "switching" */
     [MESH_VMODEL_FAILED] = "failed",
 };
 

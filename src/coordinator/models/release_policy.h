@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of a model's releases are served, by Triton's rules (`version_policy` of config.pbtxt).
+/* Chooses the releases of a model to serve, by Triton's rules (`version_policy` of config.pbtxt).
  * Pure; zeros are the default, the highest one. */
 #pragma once
 

@@ -79,7 +79,7 @@ take_type(const json_t *key, char taken[CONFIG_NAME_BYTES_MAX + 1], struct error
         return STATUS_OK;
     if (!json_is_string(type))
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "modelKey: \"model_type\" must be an object whose \"name\" is a text");
+                         "modelKey: \"model_type\" must be an object whose \"name\" is a string");
     size_t bytes = json_string_length(type);
     if (bytes > CONFIG_NAME_BYTES_MAX)
         return error_set(error, STATUS_INVALID_ARGUMENT,

@@ -337,7 +337,7 @@ end_load(struct worker_models *worker_models, struct holding *holding,
 }
 
 static void
-hear(struct worker_models *worker_models, const struct handshake_model_said *said)
+take_said(struct worker_models *worker_models, const struct handshake_model_said *said)
 {
     CHECK(worker_models->sent_count > 0 && worker_models->sent_count <= ORDERS_SENT_MAX);
     struct worker_order *order = take_first(&worker_models->sent);
@@ -381,7 +381,7 @@ receive_one(struct worker_models *worker_models, bool *nonsense)
                   worker_models->member->index, (int)worker_models->member->process.pid,
                   error.text);
     if (status == STATUS_OK)
-        hear(worker_models, said);
+        take_said(worker_models, said);
     free(said);
     if (status == STATUS_UNAVAILABLE && worker_models->watch != NULL) {
         loop_watch_remove(worker_models->watch); /* its death, which follows, says the rest */

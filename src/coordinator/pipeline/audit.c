@@ -151,7 +151,7 @@ see_heads(struct audit_look *look)
     }
 }
 
-/* NULL: no such party. */
+/* NULL: no such owner. */
 static const struct watched_worker *
 worker_of(const struct audit_look *look, uint16_t owner)
 {
@@ -223,7 +223,7 @@ judge_held(const struct audit_look *look, struct shm_word word, int64_t since_ns
 {
     const struct watched_worker *worker = worker_of(look, word.owner);
     if (worker == NULL || worker->stage != word.place)
-        return "a request is held by a party that does not exist";
+        return "a request is held by an owner that does not exist";
     int64_t wait_ns = look->lane->generation->config->stages[worker->stage].batch_wait_ns;
     return has_turned(worker, since_ns + wait_ns) ? "a request is held by a worker that idles"
                                                   : NULL;
@@ -259,8 +259,9 @@ static const char *
 judge_held_block(const struct lane *lane, uint32_t index, struct shm_word word, int64_t since_ns)
 {
     if (word.owner == OWNER_KEEPER)
-        return arena_keeps(&lane->region, index) ? NULL
-                                                 : "a block is kept by a party that does not exist";
+        return arena_keeps(&lane->region, index)
+                   ? NULL
+                   : "a block is kept by an owner that does not exist";
     if (word.owner >= lane->region.slots.count)
         return "a block is held by no request";
     const struct request *request = &lane->requests[word.owner];

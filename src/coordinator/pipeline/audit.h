@@ -11,7 +11,7 @@
  *   2. it waits or is held where it cannot be: a slot in flight in the ring of free ones, a slot
  * not in flight anywhere else, a block of another size class, a block of a slot that is unused or
  *      has been reused since;
- *   3. it is held by a party that does not exist, or at a stage where that party does not work;
+ *   3. it is held by an owner that does not exist, or at a stage where that owner does not work;
  *   4. it is held by a worker that has done a whole turn of its loop since it had to run it;
  *   5. it waits at a stage whose workers have all done a whole turn of their loops since, and
  *      nothing was taken from there meanwhile; or it waits for the coordinator, which looks twice a
@@ -36,8 +36,8 @@
 struct lane;
 struct audit;
 
-/* Gives the processes: `member` returns the worker and the party of the process in a place; NULL:
- * there is none. */
+/* Gives the processes: `member` returns the worker and the owner number of the process in a place;
+ * NULL: there is none. */
 struct audit_workers {
     struct shm_worker *(*member)(const void *context, uint32_t stage, uint32_t index,
                                  uint16_t *owner);

@@ -40,7 +40,7 @@ forecast_receive(struct forecast_stage *stage, const struct forecast_words *word
                   (is_running || now_ns - words->ran_ns <= TESTED_NS);
     if (!tested || (words->fixed_ns == 0 && words->item_ns == 0))
         return;
-    stage->heard++;
+    stage->reporting++;
     stage->fixed_ns += at_most(words->fixed_ns, COST_NS_MAX);
     stage->item_ns += at_most(words->item_ns, COST_NS_MAX);
     stage->spread_ns += at_most(words->spread_ns, COST_NS_MAX);
@@ -51,13 +51,13 @@ forecast_add(struct forecast *forecast, const struct forecast_stage *stage)
 {
     if (stage->run_ns > forecast->run_ns)
         forecast->run_ns = stage->run_ns;
-    if (stage->heard == 0)
+    if (stage->reporting == 0)
         return;
     uint64_t batch = stage->batch_size > 0 ? stage->batch_size : 1;
-    uint64_t live = stage->live > stage->heard ? stage->live : stage->heard;
-    uint64_t fixed_ns = stage->fixed_ns / stage->heard;
-    uint64_t item_ns = stage->item_ns / stage->heard;
-    uint64_t spread_ns = stage->spread_ns / stage->heard;
+    uint64_t live = stage->live > stage->reporting ? stage->live : stage->reporting;
+    uint64_t fixed_ns = stage->fixed_ns / stage->reporting;
+    uint64_t item_ns = stage->item_ns / stage->reporting;
+    uint64_t spread_ns = stage->spread_ns / stage->reporting;
     int64_t next_ns = (int64_t)((fixed_ns / batch + item_ns) / live);
     forecast->fixed_ns += (int64_t)(fixed_ns + SPREAD_TIMES * spread_ns);
     forecast->slope_ns += (int64_t)item_ns;

@@ -26,7 +26,7 @@ struct forecast_words {
 struct forecast_stage {
     uint32_t batch_size; /* 0 counts as 1 */
     uint32_t live;       /* workers */
-    uint32_t heard;      /* workers of these with a usable estimate */
+    uint32_t reporting;  /* workers of these with a usable estimate */
     uint64_t fixed_ns;   /* this and the next two: sums over those */
     uint64_t item_ns;
     uint64_t spread_ns;

@@ -72,7 +72,7 @@ struct modelmesh_bound {
     uint64_t value;
 };
 
-/* Of all its histograms of times: milliseconds, and ns. */
+/* The bounds of all its histograms of times: milliseconds, and ns. */
 enum { MODELMESH_TIMES = 19 };
 extern const struct modelmesh_bound modelmesh_times[MODELMESH_TIMES];
 

@@ -55,7 +55,7 @@ struct user {
     uid_t uid;
     int64_t forgiven_ns;              /* when the last of them is forgiven */
     const struct worker_pools *pools; /* of the worker that died last, in … */
-    uint16_t owner; /* … this party: a death that hits several of the user's clients counts once */
+    uint16_t owner; /* … this number: a death that hits several of the user's clients counts once */
 };
 
 struct local_clients {

@@ -149,8 +149,8 @@ pool_member_start(struct pool_member *member)
     CHECK(member->state == MEMBER_EMPTY || member->state == MEMBER_BACKOFF);
     CHECK(member->process.pid <= 0 && !pools->stopping);
     CHECK(member_pool(member)->quarantine.state != QUARANTINE_ON);
-    if (lane->owner_next > OWNER_MAX) { /* a region never reuses party numbers */
-        lane_report_corrupt(lane, "all party numbers are used up");
+    if (lane->owner_next > OWNER_MAX) { /* a region never reuses owner numbers */
+        lane_report_corrupt(lane, "all owner numbers are used up");
         return;
     }
     struct error error = ERROR_NONE;
@@ -391,12 +391,12 @@ pool_member_on_control(void *context)
         free(message);
         return;
     }
-    bool heard = status == STATUS_OK && member->state == MEMBER_STARTING &&
-                 member->killed_for == KILL_NONE && !member->pools->stopping;
-    if (heard && message->header.type == HANDSHAKE_READY &&
+    bool received = status == STATUS_OK && member->state == MEMBER_STARTING &&
+                    member->killed_for == KILL_NONE && !member->pools->stopping;
+    if (received && message->header.type == HANDSHAKE_READY &&
         message->header.bytes == sizeof(message->ready)) {
         pool_member_on_ready(member, &message->ready);
-    } else if (heard && message->header.type == HANDSHAKE_FAILED &&
+    } else if (received && message->header.type == HANDSHAKE_FAILED &&
                message->header.bytes == sizeof(message->failed)) {
         message->failed.text[sizeof(message->failed.text) - 1] = '\0';
         member->refused = true;

@@ -9,8 +9,8 @@
 #include "gateway/config/yaml_file.h"
 
 static enum status
-read_port(const struct yaml_file *file, int item, const char *text, uint16_t *port,
-          struct error *error)
+read_port(const struct yaml_file *file, const struct tree_node *item, const char *text,
+          uint16_t *port, struct error *error)
 {
     char *end;
     unsigned long number = strtoul(text, &end, 10);
@@ -63,18 +63,19 @@ endpoint_entry_place(struct endpoint_entry *entry, const char *host)
 }
 
 static enum status
-read_mesh(const struct yaml_file *file, int mesh, struct endpoint_entry *entry, struct error *error)
+read_mesh(const struct yaml_file *file, const struct tree_node *mesh, struct endpoint_entry *entry,
+          struct error *error)
 {
-    int labels = yaml_find(file, mesh, "labels");
+    const struct tree_node *labels = yaml_find(mesh, "labels");
     size_t used = (size_t)snprintf(entry->mesh_labels, sizeof(entry->mesh_labels), ",");
     entry->is_mesh = true;
     entry->address[0] = entry->metrics_address[0] = entry->host[0] = '\0';
-    if (!yaml_is_map(file, mesh) || (labels != 0 && !yaml_is_list(file, labels)))
+    if (!yaml_is_map(mesh) || (labels != NULL && !yaml_is_list(labels)))
         return yaml_mistake(file, mesh, error, "mesh: write {}, or { labels: [a, b] }");
-    for (int value, i = 0; (value = yaml_at(file, labels, (uint32_t)i, NULL)) != 0; i++) {
-        const char *text = yaml_text(file, value);
+    for (const struct tree_node *value = yaml_first(labels); value != NULL; value = value->next) {
+        const char *text = yaml_text(value);
         if (text == NULL || *text == '\0' || strchr(text, ',') != NULL)
-            return yaml_mistake(file, value, error, "mesh: a label is a text without commas");
+            return yaml_mistake(file, value, error, "mesh: a label is a string without commas");
         used += (size_t)snprintf(entry->mesh_labels + used, sizeof(entry->mesh_labels) - used,
                                  "%s,", text);
         if (used >= sizeof(entry->mesh_labels))
@@ -85,13 +86,13 @@ read_mesh(const struct yaml_file *file, int mesh, struct endpoint_entry *entry, 
 }
 
 static enum status
-read_address(const struct yaml_file *file, int item, struct endpoint_entry *entry,
-             struct error *error)
+read_address(const struct yaml_file *file, const struct tree_node *item,
+             struct endpoint_entry *entry, struct error *error)
 {
-    const char *address = yaml_text(file, yaml_find(file, item, "address"));
-    const char *port = yaml_text(file, yaml_find(file, item, "port"));
-    const char *metrics_port = yaml_text(file, yaml_find(file, item, "metricsPort"));
-    int mesh = yaml_find(file, item, "mesh");
+    const char *address = yaml_text(yaml_find(item, "address"));
+    const char *port = yaml_text(yaml_find(item, "port"));
+    const char *metrics_port = yaml_text(yaml_find(item, "metricsPort"));
+    const struct tree_node *mesh = yaml_find(item, "mesh");
     if ((address == NULL) == (mesh == 0) || port == NULL)
         return yaml_mistake(file, item, error,
                             "an endpoint needs name, port, and either address or mesh");
@@ -101,7 +102,7 @@ read_address(const struct yaml_file *file, int item, struct endpoint_entry *entr
                            &entry->metrics_port, error);
     if (status != STATUS_OK)
         return status;
-    if (mesh != 0)
+    if (mesh != NULL)
         return read_mesh(file, mesh, entry, error);
     if (!endpoint_entry_place(entry, address))
         return yaml_mistake(file, item, error,
@@ -110,11 +111,11 @@ read_address(const struct yaml_file *file, int item, struct endpoint_entry *entr
 }
 
 static enum status
-read_scheme(const struct yaml_file *file, int item, struct endpoint_entry *entry,
-            struct error *error)
+read_scheme(const struct yaml_file *file, const struct tree_node *item,
+            struct endpoint_entry *entry, struct error *error)
 {
-    const char *scheme = yaml_text(file, yaml_find(file, item, "scheme"));
-    const char *name = yaml_text(file, yaml_find(file, item, "serverName"));
+    const char *scheme = yaml_text(yaml_find(item, "scheme"));
+    const char *name = yaml_text(yaml_find(item, "serverName"));
     bool has_tls = scheme != NULL && strcmp(scheme, "https") == 0;
     entry->tls_name[0] = '\0';
     if (scheme != NULL && !has_tls && strcmp(scheme, "http") != 0)
@@ -122,7 +123,7 @@ read_scheme(const struct yaml_file *file, int item, struct endpoint_entry *entry
     if (name != NULL && !has_tls)
         return yaml_mistake(file, item, error, "serverName needs `scheme: https`");
     if (name == NULL)
-        name = yaml_text(file, yaml_find(file, item, "address"));
+        name = yaml_text(yaml_find(item, "address"));
     if (name == NULL && has_tls)
         return yaml_mistake(file, item, error, "mesh: `scheme: https` needs serverName");
     if (name == NULL)
@@ -136,20 +137,19 @@ read_scheme(const struct yaml_file *file, int item, struct endpoint_entry *entry
 }
 
 static enum status
-read_labels(const struct yaml_file *file, int item, struct endpoint_entry *entry,
-            struct error *error)
+read_labels(const struct yaml_file *file, const struct tree_node *item,
+            struct endpoint_entry *entry, struct error *error)
 {
-    int labels = yaml_find(file, item, "labels");
-    const char *key;
+    const struct tree_node *labels = yaml_find(item, "labels");
     size_t used = 0;
     entry->labels[0] = '\0';
-    for (int value, i = 0; (value = yaml_at(file, labels, (uint32_t)i, &key)) != 0; i++) {
-        const char *text = yaml_text(file, value);
-        if (!yaml_is_map(file, labels) || text == NULL || strchr(text, '\n') != NULL ||
-            strchr(key, '\n') != NULL)
-            return yaml_mistake(file, value, error, "labels: keys with single values are wanted");
+    for (const struct tree_node *value = yaml_first(labels); value != NULL; value = value->next) {
+        const char *text = yaml_text(value);
+        if (!yaml_is_map(labels) || text == NULL || strchr(text, '\n') != NULL ||
+            strchr(value->key, '\n') != NULL)
+            return yaml_mistake(file, value, error, "labels: expected keys with single values");
         used += (size_t)snprintf(entry->labels + used, sizeof(entry->labels) - used, "%s%s=%s\n",
-                                 i == 0 ? "\n" : "", key, text);
+                                 used == 0 ? "\n" : "", value->key, text);
         if (used >= sizeof(entry->labels))
             return yaml_mistake(file, value, error, "labels: longer than %d bytes",
                                 ENDPOINT_LABELS_BYTES - 1);
@@ -167,11 +167,11 @@ is_same_place(const struct endpoint_entry *a, const struct endpoint_entry *b)
 }
 
 static enum status
-read_entry(const struct yaml_file *file, int item, struct endpoint_entry *entries, uint32_t count,
-           struct error *error)
+read_entry(const struct yaml_file *file, const struct tree_node *item,
+           struct endpoint_entry *entries, uint32_t count, struct error *error)
 {
     struct endpoint_entry *entry = &entries[count];
-    const char *name = yaml_text(file, yaml_find(file, item, "name"));
+    const char *name = yaml_text(yaml_find(item, "name"));
     if (name == NULL || *name == '\0' || strlen(name) >= sizeof(entry->name) ||
         strpbrk(name, "\"\\\n") != NULL)
         return yaml_mistake(file, item, error,
@@ -201,13 +201,13 @@ endpoint_file_read(const char *path, const struct label_config *labels, uint32_t
     enum status status = yaml_file_read(path, &file, error);
     if (status != STATUS_OK)
         return status;
-    int list = yaml_find(file, yaml_root(file), "endpoints");
-    if (!yaml_is_list(file, list))
-        status = yaml_mistake(file, list, error, "a list `endpoints:` is wanted");
-    int item;
-    for (uint32_t i = 0; status == STATUS_OK && (item = yaml_at(file, list, i, NULL)) != 0; i++) {
-        int its_labels = yaml_find(file, item, "labels");
-        if (!label_config_passes(labels, file, its_labels))
+    const struct tree_node *list = yaml_find(yaml_root(file), "endpoints");
+    if (!yaml_is_list(list))
+        status = yaml_mistake(file, list, error, "expected a list `endpoints:`");
+    const struct tree_node *item;
+    for (item = yaml_first(list); status == STATUS_OK && item != NULL; item = item->next) {
+        const struct tree_node *its_labels = yaml_find(item, "labels");
+        if (!label_config_passes(labels, its_labels))
             continue;
         if (*count == max)
             status =
@@ -215,7 +215,7 @@ endpoint_file_read(const char *path, const struct label_config *labels, uint32_t
         else
             status = read_entry(file, item, entries, *count, error);
         if (status == STATUS_OK)
-            entries[(*count)++].label = label_config_value(labels, file, its_labels);
+            entries[(*count)++].label = label_config_value(labels, its_labels);
     }
     yaml_file_free(file);
     return status;

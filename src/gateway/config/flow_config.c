@@ -29,33 +29,33 @@ flow_config_init(struct gateway_flow_control *control)
 /* ---- values ---- */
 
 static enum status
-take_quantity(const struct yaml_file *file, int map, const char *name, uint64_t *number,
-              struct error *error)
+take_quantity(const struct yaml_file *file, const struct tree_node *map, const char *name,
+              uint64_t *number, struct error *error)
 {
-    int value = yaml_find(file, map, name);
-    const char *text = yaml_text(file, value);
+    const struct tree_node *value = yaml_find(map, name);
+    const char *text = yaml_text(value);
     if (value == 0 || (text != NULL && quantity_read(text, number)))
         return STATUS_OK;
-    return yaml_mistake(file, value, error, "%s: a quantity such as 100 or 1Gi is wanted", name);
+    return yaml_mistake(file, value, error, "%s: expected a quantity such as 100 or 1Gi", name);
 }
 
 static enum status
-take_duration(const struct yaml_file *file, int map, const char *name, int64_t *ms,
-              struct error *error)
+take_duration(const struct yaml_file *file, const struct tree_node *map, const char *name,
+              int64_t *ms, struct error *error)
 {
-    int value = yaml_find(file, map, name);
-    const char *text = yaml_text(file, value);
+    const struct tree_node *value = yaml_find(map, name);
+    const char *text = yaml_text(value);
     if (value == 0 || (text != NULL && duration_read(text, ms)))
         return STATUS_OK;
-    return yaml_mistake(file, value, error, "%s: a duration such as 30s or 200ms is wanted", name);
+    return yaml_mistake(file, value, error, "%s: expected a duration such as 30s or 200ms", name);
 }
 
 /* The plugin that a member names; its type is one of `names`. 0, `index` as it is: no member. */
 static enum status
-take_ref(const struct yaml_file *file, int map, const char *name, const char *const *names,
-         int count, struct plugin_ref *ref)
+take_ref(const struct yaml_file *file, const struct tree_node *map, const char *name,
+         const char *const *names, int count, struct plugin_ref *ref)
 {
-    const char *text = yaml_text(file, yaml_find(file, map, name));
+    const char *text = yaml_text(yaml_find(map, name));
     if (text == NULL)
         return STATUS_NOT_FOUND;
     *ref = plugin_find(file, text);
@@ -63,27 +63,26 @@ take_ref(const struct yaml_file *file, int map, const char *name, const char *co
 }
 
 static enum status
-check_members(const struct yaml_file *file, int map, const char *const *names, int count,
-              struct error *error)
+check_members(const struct yaml_file *file, const struct tree_node *map, const char *const *names,
+              int count, struct error *error)
 {
-    const char *name;
-    int value;
-    if (map != 0 && !yaml_is_map(file, map))
-        return yaml_mistake(file, map, error, "keys with values are wanted");
-    for (uint32_t i = 0; (value = yaml_at(file, map, i, &name)) != 0; i++)
-        if (plugin_index(name, names, count) < 0)
-            return yaml_mistake(file, value, error, "flow control has no key %.80s here", name);
+    if (map != NULL && !yaml_is_map(map))
+        return yaml_mistake(file, map, error, "expected keys with values");
+    for (const struct tree_node *value = yaml_first(map); value != NULL; value = value->next)
+        if (plugin_index(value->key, names, count) < 0)
+            return yaml_mistake(file, value, error, "flow control has no key %.80s here",
+                                value->key);
     return STATUS_OK;
 }
 
 /* ---- the saturation detector ---- */
 
 static enum status
-take_utilization(const struct yaml_file *file, int entry, struct gateway_saturation *saturation,
-                 struct error *error)
+take_utilization(const struct yaml_file *file, const struct tree_node *entry,
+                 struct gateway_saturation *saturation, struct error *error)
 {
-    int parameters = yaml_find(file, entry, "parameters");
-    const char *policy = yaml_text(file, yaml_find(file, parameters, "stalenessPolicy"));
+    const struct tree_node *parameters = yaml_find(entry, "parameters");
+    const char *policy = yaml_text(yaml_find(parameters, "stalenessPolicy"));
     saturation->ignores_stale = policy != NULL && strcmp(policy, "ignore") == 0;
     enum status status =
         plugin_number(file, entry, "queueDepthThreshold", &saturation->waiting_max, error);
@@ -99,11 +98,11 @@ take_utilization(const struct yaml_file *file, int entry, struct gateway_saturat
 }
 
 static enum status
-take_concurrency(const struct yaml_file *file, int entry, struct gateway_saturation *saturation,
-                 struct error *error)
+take_concurrency(const struct yaml_file *file, const struct tree_node *entry,
+                 struct gateway_saturation *saturation, struct error *error)
 {
-    int parameters = yaml_find(file, entry, "parameters");
-    const char *mode = yaml_text(file, yaml_find(file, parameters, "concurrencyMode"));
+    const struct tree_node *parameters = yaml_find(entry, "parameters");
+    const char *mode = yaml_text(yaml_find(parameters, "concurrencyMode"));
     static const char *const modes[] = {"requests", "tokens", "hybrid"};
     enum { REQUESTS, TOKENS };
     int index = mode != NULL ? plugin_index(mode, modes, ARRAY_COUNT(modes)) : REQUESTS;
@@ -131,9 +130,10 @@ static enum status
 take_detector(const struct yaml_file *file, struct gateway_saturation *saturation,
               struct error *error)
 {
-    int root = yaml_root(file);
-    int inside = yaml_find(file, yaml_find(file, root, "flowControl"), "saturationDetector");
-    int map = inside != 0 ? inside : yaml_find(file, root, "saturationDetector");
+    const struct tree_node *root = yaml_root(file);
+    const struct tree_node *inside =
+        yaml_find(yaml_find(root, "flowControl"), "saturationDetector");
+    const struct tree_node *map = inside != NULL ? inside : yaml_find(root, "saturationDetector");
     struct plugin_ref ref;
     enum status status =
         take_ref(file, map, "pluginRef", gateway_detector_names, GATEWAY_DETECTOR_COUNT, &ref);
@@ -151,7 +151,8 @@ take_detector(const struct yaml_file *file, struct gateway_saturation *saturatio
 /* ---- bands ---- */
 
 static enum status
-take_policies(const struct yaml_file *file, int map, struct gateway_band *band, struct error *error)
+take_policies(const struct yaml_file *file, const struct tree_node *map, struct gateway_band *band,
+              struct error *error)
 {
     struct plugin_ref ref;
     enum status status = take_ref(file, map, "orderingPolicyRef", gateway_ordering_names,
@@ -176,7 +177,8 @@ take_policies(const struct yaml_file *file, int map, struct gateway_band *band, 
 }
 
 static enum status
-take_band(const struct yaml_file *file, int map, struct gateway_band *band, struct error *error)
+take_band(const struct yaml_file *file, const struct tree_node *map, struct gateway_band *band,
+          struct error *error)
 {
     static const char *const members[] = {"priority",          "maxBytes",
                                           "maxRequests",       "defaultRequestTTL",
@@ -194,23 +196,23 @@ take_band(const struct yaml_file *file, int map, struct gateway_band *band, stru
 }
 
 static enum status
-take_bands(const struct yaml_file *file, int list, struct gateway_flow_control *control,
-           struct error *error)
+take_bands(const struct yaml_file *file, const struct tree_node *list,
+           struct gateway_flow_control *control, struct error *error)
 {
-    int item;
-    for (uint32_t i = 0; (item = yaml_at(file, list, i, NULL)) != 0; i++) {
-        int value = yaml_find(file, item, "priority");
-        const char *text = yaml_text(file, value);
+    const struct tree_node *item;
+    for (item = yaml_first(list); item != NULL; item = item->next) {
+        const struct tree_node *value = yaml_find(item, "priority");
+        const char *text = yaml_text(value);
         char *end = NULL;
         long priority = text != NULL ? strtol(text, &end, 10) : 0;
         if (text == NULL || end == text || *end != '\0' || priority < INT32_MIN ||
             priority > INT32_MAX)
-            return yaml_mistake(file, item, error, "priority: a whole number is wanted");
-        if (i == GATEWAY_BANDS_CONFIGURED_MAX)
+            return yaml_mistake(file, item, error, "priority: expected a whole number");
+        if (control->band_count == GATEWAY_BANDS_CONFIGURED_MAX)
             return yaml_mistake(file, item, error, "more than %d bands",
                                 GATEWAY_BANDS_CONFIGURED_MAX);
-        for (uint32_t j = 0; j < i; j++)
-            if (control->bands[j].priority == priority)
+        for (uint32_t i = 0; i < control->band_count; i++)
+            if (control->bands[i].priority == priority)
                 return yaml_mistake(file, item, error, "priority %ld is given twice", priority);
         struct gateway_band *band = &control->bands[control->band_count++];
         *band = priority < 0 ? control->other_negative : control->other;
@@ -228,10 +230,10 @@ static bool
 is_gate_open(const struct yaml_file *file)
 {
     static const char *const open[] = {"flowControl", "flowControl=true"};
-    int list = yaml_find(file, yaml_root(file), "featureGates");
-    int item;
-    for (uint32_t i = 0; (item = yaml_at(file, list, i, NULL)) != 0; i++) {
-        const char *name = yaml_text(file, item);
+    const struct tree_node *list = yaml_find(yaml_root(file), "featureGates");
+    const struct tree_node *item;
+    for (item = yaml_first(list); item != NULL; item = item->next) {
+        const char *name = yaml_text(item);
         if (name != NULL && plugin_index(name, open, ARRAY_COUNT(open)) >= 0)
             return true;
     }
@@ -239,7 +241,8 @@ is_gate_open(const struct yaml_file *file)
 }
 
 static enum status
-take_threshold(const struct yaml_file *file, int map, double *threshold, struct error *error)
+take_threshold(const struct yaml_file *file, const struct tree_node *map, double *threshold,
+               struct error *error)
 {
     static const char *const name = "static-usage-limit-policy";
     struct plugin_ref ref;
@@ -257,8 +260,8 @@ take_threshold(const struct yaml_file *file, int map, double *threshold, struct 
 }
 
 static enum status
-take_flow_control(const struct yaml_file *file, int map, struct gateway_flow_control *control,
-                  struct error *error)
+take_flow_control(const struct yaml_file *file, const struct tree_node *map,
+                  struct gateway_flow_control *control, struct error *error)
 {
     static const char *const members[] = {
         "maxBytes",           "maxRequests",          "defaultRequestTTL",
@@ -281,15 +284,13 @@ take_flow_control(const struct yaml_file *file, int map, struct gateway_flow_con
     if (status == STATUS_OK)
         status = take_threshold(file, map, &control->threshold, error);
     if (status == STATUS_OK)
-        status =
-            take_band(file, yaml_find(file, map, "defaultPriorityBand"), &control->other, error);
+        status = take_band(file, yaml_find(map, "defaultPriorityBand"), &control->other, error);
     control->other_negative = control->other;
     if (status == STATUS_OK)
-        status = take_band(file, yaml_find(file, map, "defaultNegativePriorityBand"),
+        status = take_band(file, yaml_find(map, "defaultNegativePriorityBand"),
                            &control->other_negative, error);
-    return status == STATUS_OK
-               ? take_bands(file, yaml_find(file, map, "priorityBands"), control, error)
-               : status;
+    return status == STATUS_OK ? take_bands(file, yaml_find(map, "priorityBands"), control, error)
+                               : status;
 }
 
 enum status
@@ -300,7 +301,6 @@ flow_config_read(const struct yaml_file *file, struct gateway_flow_control *cont
     control->is_on = is_gate_open(file);
     enum status status = take_detector(file, &control->saturation, error);
     return status == STATUS_OK
-               ? take_flow_control(file, yaml_find(file, yaml_root(file), "flowControl"), control,
-                                   error)
+               ? take_flow_control(file, yaml_find(yaml_root(file), "flowControl"), control, error)
                : status;
 }

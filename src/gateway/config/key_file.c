@@ -21,29 +21,29 @@ read_digest(const char *text, unsigned char digest[KEY_DIGEST_BYTES])
 }
 
 static enum status
-read_limit(const struct yaml_file *file, int value, const char *name, uint64_t *limit,
-           struct error *error)
+read_limit(const struct yaml_file *file, const struct tree_node *value, const char *name,
+           uint64_t *limit, struct error *error)
 {
-    const char *text = yaml_text(file, value);
+    const char *text = yaml_text(value);
     char *end = NULL;
     long long number = text != NULL ? strtoll(text, &end, 10) : -1;
     if (text == NULL || end == text || *end != '\0' || number < 0 || number > INT32_MAX)
-        return yaml_mistake(file, value, error, "%.80s: a whole number is wanted", name);
+        return yaml_mistake(file, value, error, "%.80s: expected a whole number", name);
     *limit = (uint64_t)number;
     return STATUS_OK;
 }
 
 static enum status
-read_key(const struct yaml_file *file, int item, struct key_entry *entry, struct error *error)
+read_key(const struct yaml_file *file, const struct tree_node *item, struct key_entry *entry,
+         struct error *error)
 {
-    const char *key;
-    int value;
     *entry = (struct key_entry){.limits = {0}};
-    if (!read_digest(yaml_text(file, yaml_find(file, item, "sha256")), entry->digest))
+    if (!read_digest(yaml_text(yaml_find(item, "sha256")), entry->digest))
         return yaml_mistake(file, item, error,
-                            "sha256: 64 hexadecimal digits are wanted, as "
+                            "sha256: expected 64 hexadecimal digits, as "
                             "`printf %%s KEY | sha256sum` prints them");
-    for (uint32_t i = 0; (value = yaml_at(file, item, i, &key)) != 0; i++) {
+    for (const struct tree_node *value = yaml_first(item); value != NULL; value = value->next) {
+        const char *key = value->key;
         uint64_t *limit = strcmp(key, "tokens_per_minute") == 0 ? &entry->limits.tokens_per_minute
                           : strcmp(key, "requests_per_minute") == 0
                               ? &entry->limits.requests_per_minute
@@ -67,10 +67,11 @@ key_file_read(const char *path, struct key_entry entries[KEYS_MAX], uint32_t *co
     enum status status = yaml_file_read(path, &file, error);
     if (status != STATUS_OK)
         return status;
-    int list = yaml_find(file, yaml_root(file), "keys");
-    if (!yaml_is_list(file, list))
-        status = yaml_mistake(file, list, error, "a list `keys:` is wanted");
-    for (int item; status == STATUS_OK && (item = yaml_at(file, list, *count, NULL)) != 0;) {
+    const struct tree_node *list = yaml_find(yaml_root(file), "keys");
+    if (!yaml_is_list(list))
+        status = yaml_mistake(file, list, error, "expected a list `keys:`");
+    for (const struct tree_node *item = yaml_first(list); status == STATUS_OK && item != NULL;
+         item = item->next) {
         struct key_entry *entry = &entries[*count];
         if (*count == KEYS_MAX)
             status = yaml_mistake(file, item, error, "more than %d keys", KEYS_MAX);

@@ -26,11 +26,12 @@ hash_of(const char *text)
 /* ---- reading ---- */
 
 static enum status
-take_key(const struct yaml_file *file, int value, char key[LABEL_KEY_BYTES], struct error *error)
+take_key(const struct yaml_file *file, const struct tree_node *value, char key[LABEL_KEY_BYTES],
+         struct error *error)
 {
-    const char *text = yaml_text(file, value);
+    const char *text = yaml_text(value);
     if (text == NULL || *text == '\0' || strlen(text) >= LABEL_KEY_BYTES)
-        return yaml_mistake(file, value, error, "a name of 1 to %d characters is wanted",
+        return yaml_mistake(file, value, error, "expected a name of 1 to %d characters",
                             LABEL_KEY_BYTES - 1);
     memcpy(key, text, strlen(text) + 1);
     return STATUS_OK;
@@ -38,7 +39,8 @@ take_key(const struct yaml_file *file, int value, char key[LABEL_KEY_BYTES], str
 
 /* The next rule, with its key; NULL: there is a mistake. */
 static struct label_rule *
-add_rule(struct label_config *config, const struct yaml_file *file, int key, struct error *error)
+add_rule(struct label_config *config, const struct yaml_file *file, const struct tree_node *key,
+         struct error *error)
 {
     if (config->rule_count == LABEL_RULES_MAX) {
         (void)yaml_mistake(file, key, error, "more than %d conditions on labels", LABEL_RULES_MAX);
@@ -50,13 +52,14 @@ add_rule(struct label_config *config, const struct yaml_file *file, int key, str
 }
 
 static enum status
-take_values(const struct yaml_file *file, int list, struct label_rule *rule, struct error *error)
+take_values(const struct yaml_file *file, const struct tree_node *list, struct label_rule *rule,
+            struct error *error)
 {
-    int value;
-    for (uint32_t i = 0; (value = yaml_at(file, list, i, NULL)) != 0; i++) {
-        const char *text = yaml_text(file, value);
-        if (text == NULL || i == LABEL_VALUES_MAX)
-            return yaml_mistake(file, value, error, "at most %d values, each a text, are wanted",
+    const struct tree_node *value;
+    for (value = yaml_first(list); value != NULL; value = value->next) {
+        const char *text = yaml_text(value);
+        if (text == NULL || rule->value_count == LABEL_VALUES_MAX)
+            return yaml_mistake(file, value, error, "expected at most %d values, each a string",
                                 LABEL_VALUES_MAX);
         rule->values[rule->value_count++] = hash_of(text);
     }
@@ -64,58 +67,56 @@ take_values(const struct yaml_file *file, int list, struct label_rule *rule, str
 }
 
 static enum status
-take_by_label(struct label_config *config, const struct yaml_file *file, int parameters,
-              struct error *error)
+take_by_label(struct label_config *config, const struct yaml_file *file,
+              const struct tree_node *parameters, struct error *error)
 {
-    const char *none = yaml_text(file, yaml_find(file, parameters, "allowsNoLabel"));
-    struct label_rule *rule = add_rule(config, file, yaml_find(file, parameters, "label"), error);
+    const char *none = yaml_text(yaml_find(parameters, "allowsNoLabel"));
+    struct label_rule *rule = add_rule(config, file, yaml_find(parameters, "label"), error);
     if (rule == NULL)
         return STATUS_INVALID_ARGUMENT;
     rule->allows_none = none != NULL && strcmp(none, "true") == 0;
-    return take_values(file, yaml_find(file, parameters, "validValues"), rule, error);
+    return take_values(file, yaml_find(parameters, "validValues"), rule, error);
 }
 
 static enum status
-take_expression(struct label_config *config, const struct yaml_file *file, int expression,
-                struct error *error)
+take_expression(struct label_config *config, const struct yaml_file *file,
+                const struct tree_node *expression, struct error *error)
 {
     static const char *const operators[] = {"In", "NotIn", "Exists", "DoesNotExist"};
-    int named = yaml_find(file, expression, "operator");
-    const char *name = yaml_text(file, named);
+    const struct tree_node *named = yaml_find(expression, "operator");
+    const char *name = yaml_text(named);
     int found = name != NULL ? plugin_index(name, operators, ARRAY_COUNT(operators)) : -1;
     if (found < 0)
         return yaml_mistake(file, named, error,
-                            "operator: In, NotIn, Exists or DoesNotExist is wanted");
-    struct label_rule *rule = add_rule(config, file, yaml_find(file, expression, "key"), error);
+                            "operator: expected In, NotIn, Exists or DoesNotExist");
+    struct label_rule *rule = add_rule(config, file, yaml_find(expression, "key"), error);
     if (rule == NULL)
         return STATUS_INVALID_ARGUMENT;
     rule->kind = (enum label_operator)found;
-    return take_values(file, yaml_find(file, expression, "values"), rule, error);
+    return take_values(file, yaml_find(expression, "values"), rule, error);
 }
 
 static enum status
-take_selector(struct label_config *config, const struct yaml_file *file, int parameters,
-              struct error *error)
+take_selector(struct label_config *config, const struct yaml_file *file,
+              const struct tree_node *parameters, struct error *error)
 {
-    int labels = yaml_find(file, parameters, "matchLabels");
-    int expressions = yaml_find(file, parameters, "matchExpressions");
+    const struct tree_node *labels = yaml_find(parameters, "matchLabels");
+    const struct tree_node *expressions = yaml_find(parameters, "matchExpressions");
     enum status status = STATUS_OK;
-    const char *key;
-    int value;
-    for (uint32_t i = 0; status == STATUS_OK && (value = yaml_at(file, labels, i, &key)) != 0;
-         i++) {
-        const char *text = yaml_text(file, value);
+    const struct tree_node *value;
+    for (value = yaml_first(labels); status == STATUS_OK && value != NULL; value = value->next) {
+        const char *text = yaml_text(value);
+        const char *key = value->key != NULL ? value->key : "";
         if (config->rule_count == LABEL_RULES_MAX || text == NULL || strlen(key) >= LABEL_KEY_BYTES)
             return yaml_mistake(file, value, error,
-                                "matchLabels: at most %d texts with names of less than %d "
-                                "characters are wanted",
+                                "matchLabels: expected at most %d strings with names of "
+                                "less than %d characters",
                                 LABEL_RULES_MAX, LABEL_KEY_BYTES);
         struct label_rule *rule = &config->rules[config->rule_count++];
         *rule = (struct label_rule){.value_count = 1, .values = {hash_of(text)}};
         memcpy(rule->key, key, strlen(key) + 1);
     }
-    for (uint32_t i = 0; status == STATUS_OK && (value = yaml_at(file, expressions, i, NULL)) != 0;
-         i++)
+    for (value = yaml_first(expressions); status == STATUS_OK && value != NULL; value = value->next)
         status = take_expression(config, file, value, error);
     return status;
 }
@@ -124,13 +125,13 @@ static enum status
 take_plugin(struct label_config *config, const struct yaml_file *file,
             const struct plugin_ref *plugin, struct error *error)
 {
-    int parameters = yaml_find(file, plugin->entry, "parameters");
+    const struct tree_node *parameters = yaml_find(plugin->entry, "parameters");
     if (strcmp(plugin->type, gateway_scorer_names[GATEWAY_SCORE_LABEL]) == 0) {
         enum status status =
-            take_key(file, yaml_find(file, parameters, "headerName"), config->header, error);
-        return status == STATUS_OK ? take_key(file, yaml_find(file, parameters, "labelKey"),
-                                              config->header_key, error)
-                                   : status;
+            take_key(file, yaml_find(parameters, "headerName"), config->header, error);
+        return status == STATUS_OK
+                   ? take_key(file, yaml_find(parameters, "labelKey"), config->header_key, error)
+                   : status;
     }
     int filter = plugin_index(plugin->type, filter_types, ARRAY_COUNT(filter_types));
     return filter < 0           ? STATUS_OK
@@ -141,16 +142,16 @@ take_plugin(struct label_config *config, const struct yaml_file *file,
 enum status
 label_config_read(const struct yaml_file *file, struct label_config *config, struct error *error)
 {
-    int profile = yaml_at(file, yaml_find(file, yaml_root(file), "schedulingProfiles"), 0, NULL);
-    int list = yaml_find(file, profile, "plugins");
+    const struct tree_node *profile = yaml_first(yaml_find(yaml_root(file), "schedulingProfiles"));
+    const struct tree_node *list = yaml_find(profile, "plugins");
     enum status status = STATUS_OK;
-    int reference;
+    const struct tree_node *reference;
     *config = (struct label_config){.rule_count = 0};
-    for (uint32_t i = 0; status == STATUS_OK && (reference = yaml_at(file, list, i, NULL)) != 0;
-         i++) {
-        const char *name = yaml_text(file, yaml_find(file, reference, "pluginRef"));
+    for (reference = yaml_first(list); status == STATUS_OK && reference != NULL;
+         reference = reference->next) {
+        const char *name = yaml_text(yaml_find(reference, "pluginRef"));
         struct plugin_ref plugin = plugin_find(file, name != NULL ? name : "");
-        if (plugin.entry != 0)
+        if (plugin.entry != NULL)
             status = take_plugin(config, file, &plugin, error);
     }
     return status;
@@ -174,18 +175,17 @@ passes(const struct label_rule *rule, const char *text)
 }
 
 bool
-label_config_passes(const struct label_config *config, const struct yaml_file *file, int labels)
+label_config_passes(const struct label_config *config, const struct tree_node *labels)
 {
     for (uint32_t i = 0; i < config->rule_count; i++)
-        if (!passes(&config->rules[i],
-                    yaml_text(file, yaml_find(file, labels, config->rules[i].key))))
+        if (!passes(&config->rules[i], yaml_text(yaml_find(labels, config->rules[i].key))))
             return false;
     return true;
 }
 
 uint64_t
-label_config_value(const struct label_config *config, const struct yaml_file *file, int labels)
+label_config_value(const struct label_config *config, const struct tree_node *labels)
 {
-    const char *text = yaml_text(file, yaml_find(file, labels, config->header_key));
+    const char *text = yaml_text(yaml_find(labels, config->header_key));
     return config->header[0] != '\0' && text != NULL ? hash_of(text) : 0;
 }

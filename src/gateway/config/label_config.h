@@ -36,8 +36,6 @@ bool label_config_is_filter(const char *type);
 enum status label_config_read(const struct yaml_file *file, struct label_config *config,
                               struct error *error) WARN_UNUSED;
 /* Whether labels, a map or 0, pass all filters. */
-bool label_config_passes(const struct label_config *config, const struct yaml_file *file,
-                         int labels);
+bool label_config_passes(const struct label_config *config, const struct tree_node *labels);
 /* The hash of the value that the scorer compares; 0: there is none. */
-uint64_t label_config_value(const struct label_config *config, const struct yaml_file *file,
-                            int labels);
+uint64_t label_config_value(const struct label_config *config, const struct tree_node *labels);

@@ -64,8 +64,8 @@ picker_config_print_manual(FILE *out)
 }
 
 static enum status
-take_filter(struct gateway_scheduler *scheduler, const struct yaml_file *file, int plugin,
-            struct error *error)
+take_filter(struct gateway_scheduler *scheduler, const struct yaml_file *file,
+            const struct tree_node *plugin, struct error *error)
 {
     struct gateway_filter filter = {.waiting_max = 5, .kv_used_max = 0.8};
     if (scheduler->filter_count == GATEWAY_FILTERS_MAX)
@@ -84,8 +84,8 @@ take_filter(struct gateway_scheduler *scheduler, const struct yaml_file *file, i
 }
 
 static enum status
-take_picker(struct gateway_scheduler *scheduler, const struct yaml_file *file, int plugin,
-            enum gateway_picker picker, struct error *error)
+take_picker(struct gateway_scheduler *scheduler, const struct yaml_file *file,
+            const struct tree_node *plugin, enum gateway_picker picker, struct error *error)
 {
     double threshold = 100000; /* the proof of concept's */
     enum status status = plugin_number(file, plugin, "threshold", &threshold, error);
@@ -96,15 +96,15 @@ take_picker(struct gateway_scheduler *scheduler, const struct yaml_file *file, i
 
 /* One entry of the profile: {pluginRef, weight}. */
 static enum status
-take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file, int reference,
-               struct error *error)
+take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file,
+               const struct tree_node *reference, struct error *error)
 {
-    const char *wanted = yaml_text(file, yaml_find(file, reference, "pluginRef"));
-    const char *weight = yaml_text(file, yaml_find(file, reference, "weight"));
+    const char *wanted = yaml_text(yaml_find(reference, "pluginRef"));
+    const char *weight = yaml_text(yaml_find(reference, "weight"));
     if (wanted == NULL)
         return yaml_mistake(file, reference, error, "pluginRef is missing");
     struct plugin_ref plugin = plugin_find(file, wanted);
-    if (plugin.entry == 0)
+    if (plugin.entry == NULL)
         return yaml_mistake(file, reference, error, "no entry of `plugins` has the name %.80s",
                             wanted);
     int scorer = plugin_index(plugin.type, gateway_scorer_names, GATEWAY_SCORER_COUNT);
@@ -112,7 +112,7 @@ take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file
     char *end = NULL;
     double factor = weight != NULL ? strtod(weight, &end) : 1;
     if (weight != NULL && (end == weight || *end != '\0' || !(factor >= 0 && factor <= 1e6)))
-        return yaml_mistake(file, reference, error, "weight: a number from 0 to 1000000 is wanted");
+        return yaml_mistake(file, reference, error, "weight: expected a number from 0 to 1000000");
     if (scorer >= 0)
         scheduler->weights[scorer] = factor;
     if (scorer == GATEWAY_SCORE_TOKENS)
@@ -134,22 +134,20 @@ take_reference(struct gateway_scheduler *scheduler, const struct yaml_file *file
 static enum status
 take_profile(struct gateway_scheduler *scheduler, const struct yaml_file *file, struct error *error)
 {
-    int plugins = yaml_find(file, yaml_root(file), "plugins");
-    int profiles = yaml_find(file, yaml_root(file), "schedulingProfiles");
-    if (plugins == 0 && profiles == 0)
+    const struct tree_node *plugins = yaml_find(yaml_root(file), "plugins");
+    const struct tree_node *profiles = yaml_find(yaml_root(file), "schedulingProfiles");
+    if (plugins == NULL && profiles == NULL)
         return STATUS_OK;
-    int list = yaml_find(file, yaml_at(file, profiles, 0, NULL), "plugins");
-    if (!yaml_is_list(file, plugins) || !yaml_is_list(file, list) ||
-        yaml_at(file, profiles, 1, NULL) != 0)
-        return yaml_mistake(
-            file, profiles != 0 ? profiles : plugins, error,
-            "a list `plugins` and one scheduling profile with `plugins` are wanted");
+    const struct tree_node *list = yaml_find(yaml_first(profiles), "plugins");
+    if (!yaml_is_list(plugins) || !yaml_is_list(list) || yaml_first(profiles)->next != NULL)
+        return yaml_mistake(file, profiles != NULL ? profiles : plugins, error,
+                            "expected a list `plugins` and one scheduling profile with `plugins`");
     enum status status = STATUS_OK;
     *scheduler =
         (struct gateway_scheduler){.tokens_max = TOKENS_MAX, .picker = GATEWAY_PICK_MAX_SCORE};
-    int reference;
-    for (uint32_t i = 0; status == STATUS_OK && (reference = yaml_at(file, list, i, NULL)) != 0;
-         i++)
+    const struct tree_node *reference;
+    for (reference = yaml_first(list); status == STATUS_OK && reference != NULL;
+         reference = reference->next)
         status = take_reference(scheduler, file, reference, error);
     return status;
 }
@@ -167,13 +165,13 @@ picker_config_read_parser(const struct yaml_file *file, bool *takes_any_body, st
 {
     static const char *const parsers[] = {"openai-parser", "passthrough-parser"};
     enum { OPENAI, PASSTHROUGH };
-    int parser = yaml_find(file, yaml_root(file), "parser");
-    const char *wanted = yaml_text(file, yaml_find(file, parser, "pluginRef"));
-    int which = parser == 0 ? OPENAI : -1;
+    const struct tree_node *parser = yaml_find(yaml_root(file), "parser");
+    const char *wanted = yaml_text(yaml_find(parser, "pluginRef"));
+    int which = parser == NULL ? OPENAI : -1;
     if (wanted != NULL)
         which = plugin_index(plugin_find(file, wanted).type, parsers, ARRAY_COUNT(parsers));
     *takes_any_body = which == PASSTHROUGH;
     return which >= 0 ? STATUS_OK
                       : yaml_mistake(file, parser, error,
-                                     "pluginRef: openai-parser or passthrough-parser is wanted");
+                                     "pluginRef: expected openai-parser or passthrough-parser");
 }

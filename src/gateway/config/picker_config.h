@@ -37,14 +37,14 @@ enum status flow_config_read(const struct yaml_file *file,
 
 struct plugin_ref {
     const char *type; /* its entry's; or the name itself, which the reference declares unasked */
-    int entry;        /* in `plugins`; 0: there is none */
+    const struct tree_node *entry; /* in `plugins`; NULL: there is none */
 };
 
 struct plugin_ref plugin_find(const struct yaml_file *file, const char *name);
 /* The position of a name; -1: it is none of them. */
 int plugin_index(const char *type, const char *const *names, int count);
 /* Reads a parameter of a plugin; leaves `number` as it is if it is not given. */
-enum status plugin_number(const struct yaml_file *file, int entry, const char *name, double *number,
-                          struct error *error) WARN_UNUSED;
+enum status plugin_number(const struct yaml_file *file, const struct tree_node *entry,
+                          const char *name, double *number, struct error *error) WARN_UNUSED;
 /* A value of Kubernetes: "100", "1k", "1.5Gi". */
 bool quantity_read(const char *text, uint64_t *number);

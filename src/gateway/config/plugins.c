@@ -8,11 +8,11 @@
 struct plugin_ref
 plugin_find(const struct yaml_file *file, const char *name)
 {
-    int plugins = yaml_find(file, yaml_root(file), "plugins");
-    int entry;
-    for (uint32_t i = 0; (entry = yaml_at(file, plugins, i, NULL)) != 0; i++) {
-        const char *its_name = yaml_text(file, yaml_find(file, entry, "name"));
-        const char *type = yaml_text(file, yaml_find(file, entry, "type"));
+    const struct tree_node *plugins = yaml_find(yaml_root(file), "plugins");
+    const struct tree_node *entry;
+    for (entry = yaml_first(plugins); entry != NULL; entry = entry->next) {
+        const char *its_name = yaml_text(yaml_find(entry, "name"));
+        const char *type = yaml_text(yaml_find(entry, "type"));
         if (type != NULL && strcmp(its_name != NULL ? its_name : type, name) == 0)
             return (struct plugin_ref){type, entry};
     }
@@ -29,17 +29,17 @@ plugin_index(const char *type, const char *const *names, int count)
 }
 
 enum status
-plugin_number(const struct yaml_file *file, int entry, const char *name, double *number,
-              struct error *error)
+plugin_number(const struct yaml_file *file, const struct tree_node *entry, const char *name,
+              double *number, struct error *error)
 {
-    int value = yaml_find(file, yaml_find(file, entry, "parameters"), name);
-    const char *text = yaml_text(file, value);
+    const struct tree_node *value = yaml_find(yaml_find(entry, "parameters"), name);
+    const char *text = yaml_text(value);
     char *end = NULL;
     if (value == 0)
         return STATUS_OK;
     double read = text != NULL ? strtod(text, &end) : -1;
     if (!(read >= 0 && read <= 1e15) || end == text || *end != '\0')
-        return yaml_mistake(file, value, error, "%s: a number of at least 0 is wanted", name);
+        return yaml_mistake(file, value, error, "%s: expected a number of at least 0", name);
     *number = read;
     return STATUS_OK;
 }

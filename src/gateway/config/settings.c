@@ -65,12 +65,12 @@ settings_print_manual(FILE *out)
 
 static enum status
 take_key(struct gateway_settings *settings, const struct yaml_file *file,
-         const struct settings_key *key, int value, struct error *error)
+         const struct settings_key *key, const struct tree_node *value, struct error *error)
 {
-    const char *text = yaml_text(file, value);
+    const char *text = yaml_text(value);
     char *end;
     if (text == NULL)
-        return yaml_mistake(file, value, error, "%s: a single value is wanted", key->name);
+        return yaml_mistake(file, value, error, "%s: expected a single value", key->name);
     if (key->is_text) {
         if (strlen(text) >= SETTING_TEXT_BYTES)
             return yaml_mistake(file, value, error, "%s: longer than %d bytes", key->name,
@@ -91,11 +91,11 @@ take_key(struct gateway_settings *settings, const struct yaml_file *file,
 
 static enum status
 take_member(struct gateway_settings *settings, const struct yaml_file *file, const char *name,
-            int value, struct error *error)
+            const struct tree_node *value, struct error *error)
 {
     for (size_t i = 0; i < ARRAY_COUNT(keys); i++)
         if (strcmp(name, keys[i].name) == 0) {
-            if (yaml_find(file, yaml_root(file), name) != value)
+            if (yaml_find(yaml_root(file), name) != value)
                 return yaml_mistake(file, value, error, "%s is given twice", name);
             return take_key(settings, file, &keys[i], value, error);
         }
@@ -107,7 +107,7 @@ take_member(struct gateway_settings *settings, const struct yaml_file *file, con
 
 /* Paths are relative to the configuration's folder. */
 static enum status
-settle_path(char name[SETTING_TEXT_BYTES], const char *config, struct error *error)
+resolve_path(char name[SETTING_TEXT_BYTES], const char *config, struct error *error)
 {
     const char *slash = strrchr(config, '/');
     char given[SETTING_TEXT_BYTES];
@@ -123,7 +123,7 @@ settle_path(char name[SETTING_TEXT_BYTES], const char *config, struct error *err
 
 /* A TTL of 0 is none in the reference; here requests end after total_timeout_ms. */
 static void
-settle_ttls(struct gateway_flow_control *control, int64_t longest_ms)
+limit_ttls(struct gateway_flow_control *control, int64_t longest_ms)
 {
     int64_t *ttls[GATEWAY_BANDS_CONFIGURED_MAX + 3] = {
         &control->other.ttl_ms, &control->other_negative.ttl_ms, &control->no_endpoint_ttl_ms};
@@ -135,7 +135,7 @@ settle_ttls(struct gateway_flow_control *control, int64_t longest_ms)
 }
 
 static enum status
-settle_tls(struct gateway_settings *settings, const char *path, struct error *error)
+resolve_tls(struct gateway_settings *settings, const char *path, struct error *error)
 {
     char *const paths[] = {settings->store_ca,
                            settings->store_certificate,
@@ -149,7 +149,7 @@ settle_tls(struct gateway_settings *settings, const char *path, struct error *er
                            settings->endpoints_key};
     enum status status = STATUS_OK;
     for (size_t i = 0; i < ARRAY_COUNT(paths) && status == STATUS_OK; i++)
-        status = settle_path(paths[i], path, error);
+        status = resolve_path(paths[i], path, error);
     if (status != STATUS_OK)
         return status;
     bool has_certificate = settings->tls_certificate[0] != '\0';
@@ -167,7 +167,7 @@ settle_tls(struct gateway_settings *settings, const char *path, struct error *er
 
 /* Relations between keys. */
 static enum status
-settle(struct gateway_settings *settings, const char *path, struct error *error)
+resolve(struct gateway_settings *settings, const char *path, struct error *error)
 {
     if (settings->scrape_ms_min > settings->scrape_ms_max)
         return error_set(error, STATUS_INVALID_ARGUMENT,
@@ -182,19 +182,19 @@ settle(struct gateway_settings *settings, const char *path, struct error *error)
     if (settings->endpoints[0] == '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%s: the key endpoints is missing: the file that lists the servers", path);
-    settle_ttls(&settings->flow_control, settings->total_timeout_ms);
+    limit_ttls(&settings->flow_control, settings->total_timeout_ms);
     int64_t blocks = 8;
     while (blocks < settings->prefix_blocks_max)
         blocks *= 2;
     settings->prefix_blocks_max = blocks;
-    enum status status = settle_path(settings->endpoints, path, error);
+    enum status status = resolve_path(settings->endpoints, path, error);
     if (status == STATUS_OK)
-        status = settle_path(settings->objectives, path, error);
+        status = resolve_path(settings->objectives, path, error);
     if (status == STATUS_OK)
-        status = settle_path(settings->resources, path, error);
+        status = resolve_path(settings->resources, path, error);
     if (status == STATUS_OK)
-        status = settle_path(settings->keys, path, error);
-    return status == STATUS_OK ? settle_tls(settings, path, error) : status;
+        status = resolve_path(settings->keys, path, error);
+    return status == STATUS_OK ? resolve_tls(settings, path, error) : status;
 }
 
 enum status
@@ -204,13 +204,12 @@ settings_read(struct gateway_settings *settings, const char *path, struct error 
     enum status status = yaml_file_read(path, &file, error);
     if (status != STATUS_OK)
         return status;
-    int root = yaml_root(file);
-    if (!yaml_is_map(file, root))
-        status = yaml_mistake(file, root, error, "keys with values are wanted");
-    const char *name;
-    int value;
-    for (uint32_t i = 0; status == STATUS_OK && (value = yaml_at(file, root, i, &name)) != 0; i++)
-        status = take_member(settings, file, name, value, error);
+    const struct tree_node *root = yaml_root(file);
+    if (!yaml_is_map(root))
+        status = yaml_mistake(file, root, error, "expected keys with values");
+    for (const struct tree_node *value = yaml_first(root); status == STATUS_OK && value != NULL;
+         value = value->next)
+        status = take_member(settings, file, value->key, value, error);
     if (status == STATUS_OK)
         status = picker_config_read(file, &settings->scheduler, &settings->flow_control, error);
     if (status == STATUS_OK)
@@ -218,5 +217,5 @@ settings_read(struct gateway_settings *settings, const char *path, struct error 
     if (status == STATUS_OK)
         status = picker_config_read_parser(file, &settings->takes_any_body, error);
     yaml_file_free(file);
-    return status == STATUS_OK ? settle(settings, path, error) : status;
+    return status == STATUS_OK ? resolve(settings, path, error) : status;
 }

@@ -5,15 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 #include "base/check.h"
 
+enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 18 };
+
 struct yaml_file {
     char *path;
-    char *text;
-    yaml_parser_t parser;
-    yaml_document_t document;
+    struct tree_node *root;
 };
 
 static enum status
@@ -36,43 +35,45 @@ read_bytes(const char *path, char **text, size_t *bytes, struct error *error)
                               YAML_FILE_BYTES_MAX);
 }
 
+/* The first mistake of the report as the error. */
 static enum status
-load(struct yaml_file *file, struct error *error)
+take_report(struct tree_report *report, struct error *error)
 {
-    const yaml_parser_t *parser = &file->parser;
-    if (yaml_parser_load(&file->parser, &file->document) == 1)
-        return STATUS_OK;
-    memset(&file->document, 0, sizeof(file->document));
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s:%zu: not YAML: %s", file->path,
-                     parser->problem_mark.line + 1,
-                     parser->problem != NULL ? parser->problem : "unreadable");
+    uint32_t count;
+    char **lines = report_finish(report, &count);
+    enum status status =
+        count == 0 ? STATUS_OK : error_set(error, STATUS_INVALID_ARGUMENT, "%s", lines[0]);
+    for (uint32_t i = 0; i < count; i++)
+        free(lines[i]);
+    free(lines);
+    return status;
 }
 
 enum status
 yaml_file_read(const char *path, struct yaml_file **file, struct error *error)
 {
+    static const struct tree_limits limits = {.what = "configuration",
+                                              .empty = "the file is empty",
+                                              .bytes_max = YAML_FILE_BYTES_MAX,
+                                              .depth_max = DEPTH_MAX,
+                                              .nodes_max = VALUES_MAX,
+                                              .documents_max = UINT32_MAX};
+    struct tree_report report = {.file = path};
     size_t bytes = 0;
-    struct yaml_file *read = calloc(1, sizeof(*read));
-    CHECK(read != NULL && yaml_parser_initialize(&read->parser) == 1);
-    read->path = strdup(path);
-    CHECK(read->path != NULL);
-    enum status status = read_bytes(path, &read->text, &bytes, error);
-    if (status == STATUS_OK) {
-        yaml_parser_set_input_string(&read->parser, (const unsigned char *)read->text, bytes);
-        status = load(read, error);
+    char *text = NULL;
+    enum status status = read_bytes(path, &text, &bytes, error);
+    if (status != STATUS_OK)
+        return status;
+    struct tree_node *root = tree_read(text, bytes, &limits, &report);
+    free(text);
+    status = take_report(&report, error);
+    if (status != STATUS_OK) {
+        tree_free(root);
+        return status;
     }
-    if (status == STATUS_OK)
-        *file = read;
-    else
-        yaml_file_free(read);
-    return status;
-}
-
-enum status
-yaml_file_next(struct yaml_file *file, struct error *error)
-{
-    yaml_document_delete(&file->document);
-    return load(file, error);
+    *file = must_allocate(1, sizeof(**file));
+    **file = (struct yaml_file){.path = must_copy(path), .root = root};
+    return STATUS_OK;
 }
 
 void
@@ -80,91 +81,59 @@ yaml_file_free(struct yaml_file *file)
 {
     if (file == NULL)
         return;
-    yaml_document_delete(&file->document);
-    yaml_parser_delete(&file->parser);
-    free(file->text);
+    tree_free(file->root);
     free(file->path);
     free(file);
 }
 
-/* libyaml's functions take no constant document, but change nothing. */
-static const yaml_node_t *
-node_of(const struct yaml_file *file, int value)
-{
-    const yaml_node_t *first = file->document.nodes.start;
-    CHECK(value >= 0 && value <= file->document.nodes.top - first);
-    return value > 0 ? first + value - 1 : NULL;
-}
-
-int
+const struct tree_node *
 yaml_root(const struct yaml_file *file)
 {
-    return file->document.nodes.top > file->document.nodes.start ? 1 : 0;
+    return file->root;
 }
 
 bool
-yaml_is_map(const struct yaml_file *file, int value)
+yaml_is_map(const struct tree_node *value)
 {
-    const yaml_node_t *node = node_of(file, value);
-    return node != NULL && node->type == YAML_MAPPING_NODE;
+    return value != NULL && value->kind == NODE_MAP;
 }
 
 bool
-yaml_is_list(const struct yaml_file *file, int value)
+yaml_is_list(const struct tree_node *value)
 {
-    const yaml_node_t *node = node_of(file, value);
-    return node != NULL && node->type == YAML_SEQUENCE_NODE;
+    return value != NULL && value->kind == NODE_LIST;
 }
 
 const char *
-yaml_text(const struct yaml_file *file, int value)
+yaml_text(const struct tree_node *value)
 {
-    const yaml_node_t *node = node_of(file, value);
-    return node != NULL && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value
-                                                          : NULL;
+    return value != NULL && value->kind == NODE_SCALAR ? value->text : NULL;
 }
 
-int
-yaml_at(const struct yaml_file *file, int container, uint32_t position, const char **key)
+const struct tree_node *
+yaml_first(const struct tree_node *container)
 {
-    const yaml_node_t *node = node_of(file, container);
-    if (yaml_is_list(file, container)) {
-        const yaml_node_item_t *at = node->data.sequence.items.start + position;
-        return at < node->data.sequence.items.top ? *at : 0;
-    }
-    if (!yaml_is_map(file, container))
-        return 0;
-    const yaml_node_pair_t *at = node->data.mapping.pairs.start + position;
-    if (at >= node->data.mapping.pairs.top)
-        return 0;
-    const char *text = yaml_text(file, at->key);
-    if (key != NULL)
-        *key = text != NULL ? text : "";
-    return at->value;
+    return container != NULL ? container->first : NULL;
 }
 
-int
-yaml_find(const struct yaml_file *file, int map, const char *key)
+const struct tree_node *
+yaml_find(const struct tree_node *map, const char *key)
 {
-    const char *name;
-    if (!yaml_is_map(file, map))
-        return 0;
-    for (uint32_t i = 0;; i++) {
-        int value = yaml_at(file, map, i, &name);
-        if (value == 0 || strcmp(name, key) == 0)
-            return value;
-    }
+    const struct tree_node *value = yaml_is_map(map) ? map->first : NULL;
+    while (value != NULL && strcmp(value->key, key) != 0)
+        value = value->next;
+    return value;
 }
 
 enum status
-yaml_mistake(const struct yaml_file *file, int value, struct error *error, const char *format, ...)
+yaml_mistake(const struct yaml_file *file, const struct tree_node *value, struct error *error,
+             const char *format, ...)
 {
-    const yaml_node_t *node = node_of(file, value);
     char text[ERROR_TEXT_MAX];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s:%zu: %s", file->path,
-                     node != NULL ? node->start_mark.line + 1 : 1, text);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s:%d: %s", file->path,
+                     value != NULL ? value->line : 1, text);
 }

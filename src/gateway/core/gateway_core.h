@@ -422,7 +422,8 @@ struct gateway_choice {
 
 const struct gateway_counts *gateway_counts(const struct gateway *gateway);
 void gateway_look(const struct gateway *gateway, uint32_t endpoint, struct gateway_view *view);
-/* Of a request that the last step sent; NULL without `keeps_reasons`. Until the next step. */
+/* The choice for a request that the last step sent, valid until the next step; NULL without
+ * `keeps_reasons`. */
 const struct gateway_choice *gateway_look_choice(const struct gateway *gateway, uint32_t request);
 /* The adapters of an endpoint, at most `max`; those that only our requests wait for, too. */
 uint32_t gateway_look_adapters(const struct gateway *gateway, uint32_t endpoint,
@@ -436,7 +437,7 @@ struct gateway_objective_view {
     uint64_t missed;
 };
 
-/* Of the route at that position, as given last. False: there is none, or no objective. */
+/* The objective of the route at that position, as given last. False: there is none. */
 bool gateway_look_objective(const struct gateway *gateway, uint32_t position,
                             struct gateway_objective_view *view);
 /* F2, of the endpoints of these pools. 1 if there is none. */

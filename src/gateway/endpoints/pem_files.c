@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 enum pem_part { PEM_CERTIFICATE, PEM_KEY, PEM_CA, PEM_COUNT };
@@ -26,11 +27,8 @@ struct pem_files {
 static void
 texts_free(char *texts[PEM_COUNT])
 {
-    for (int i = 0; i < PEM_COUNT; i++) {
-        if (texts[i] != NULL)
-            explicit_bzero(texts[i], strlen(texts[i]));
-        free(texts[i]);
-    }
+    for (int i = 0; i < PEM_COUNT; i++)
+        memory_free_secret(texts[i]);
 }
 
 static enum status
@@ -48,7 +46,7 @@ text_read(const char *path, struct stat *seen, char **text, struct error *error)
     fclose(file);
     return is_whole ? STATUS_OK
                     : error_set(error, STATUS_INVALID_ARGUMENT,
-                                "%s: a file of less than %d bytes is wanted", path, FILE_BYTES_MAX);
+                                "%s: expected a file of less than %d bytes", path, FILE_BYTES_MAX);
 }
 
 static enum status

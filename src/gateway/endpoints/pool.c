@@ -331,7 +331,7 @@ list(struct endpoint_pool *pool)
 
 /* Removes and adds endpoints until they are those of the file and of its names. */
 static void
-settle(struct endpoint_pool *pool)
+reconcile(struct endpoint_pool *pool)
 {
     uint32_t count = 0;
     if (pool->store != NULL && !pool->has_read_store) /* which models are admitted is unknown */
@@ -360,7 +360,7 @@ settle(struct endpoint_pool *pool)
 static void
 on_nodes_changed(void *context)
 {
-    settle(context);
+    reconcile(context);
 }
 
 static void
@@ -372,13 +372,13 @@ on_resources_changed(void *context)
     if (pool->resources == NULL || pool->has_read_store)
         return;
     pool->has_read_store = true;
-    settle(pool);
+    reconcile(pool);
 }
 
 static void
 on_names_changed(void *context)
 {
-    settle(context);
+    reconcile(context);
 }
 
 /* A mistake leaves the old list. */
@@ -400,7 +400,7 @@ read_file(struct endpoint_pool *pool, struct error *error)
     free(pool->entries);
     pool->entries = read;
     pool->entry_count = count;
-    settle(pool);
+    reconcile(pool);
     log_info("endpoints_read path=\"%s\" count=%u", pool->settings->endpoints, count);
     return STATUS_OK;
 }

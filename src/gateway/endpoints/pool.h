@@ -21,8 +21,8 @@
 struct event_base;
 struct endpoint_pool;
 
-/* Where a request goes; it and all that it points to are valid until on_send returns, but for
- * `target`. */
+/* The destination of a request. It and all that it points to, except `target`, are valid until
+ * on_send returns. */
 struct endpoint_send {
     uint32_t request;
     uint32_t endpoint;

@@ -57,7 +57,7 @@ on_health(struct grpc_stream *rpc, const void *data, size_t bytes)
 static void
 on_health_end(struct grpc_stream *rpc)
 {
-    grpc_finish(rpc, STATUS_INVALID_ARGUMENT, "a message is wanted");
+    grpc_finish(rpc, STATUS_INVALID_ARGUMENT, "expected a message");
 }
 
 /* ---- for operators ---- */

@@ -238,11 +238,10 @@ admit_key(struct llm_proxy *proxy, struct http_request *request, struct api_key 
     if (*key != NULL)
         return true;
     proxy->counters[PROXY_KEYS_REFUSED]++;
-    openai_refuse(request,
-                  &(struct openai_error){.code = 401,
-                                         .type = "AuthenticationError",
-                                         .message = "Authorization: Bearer and a valid API key "
-                                                    "are wanted"});
+    openai_refuse(request, &(struct openai_error){.code = 401,
+                                                  .type = "AuthenticationError",
+                                                  .message = "expected a valid API key in "
+                                                             "Authorization: Bearer"});
     return false;
 }
 

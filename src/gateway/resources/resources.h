@@ -99,8 +99,8 @@ struct resource_set {
 
 /* Changes whenever a file there does; 0: nothing is there. */
 uint64_t resources_stamp(const char *path);
-/* Of all paths, of which empty ones are none. INVALID_ARGUMENT: there are mistakes, of which the
- * error has the first. resources_free is due after any result. */
+/* Reads all paths; empty ones are skipped. INVALID_ARGUMENT: there are mistakes, and the error has
+ * the first. resources_free is due after any result. */
 enum status resources_read(const char *const *paths, uint32_t count, struct resource_set **set,
                            struct error *error) WARN_UNUSED;
 /* The same for texts, the oldest first. */

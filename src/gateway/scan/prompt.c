@@ -42,7 +42,7 @@ prompt_read(const char *body, size_t bytes, struct prompt *prompt)
     prompt->name = members[0].value;
     prompt->model = model_hash(members[0].value);
     if (prompt->model == 0)
-        return "the member `model` is missing, or no text";
+        return "the member `model` is missing, or not a string";
     for (size_t i = MESSAGES; i < STREAM && prompt->prompt.bytes < GATEWAY_BLOCK_BYTES; i++)
         if (members[i].value.at != NULL)
             prompt->prompt = members[i].value;

@@ -91,7 +91,7 @@ struct external_options {
     struct external_translator translator;
 };
 
-/* Where a runtime is from now on. */
+/* The new address of a runtime. */
 struct external_aim {
     const char *target;       /* NULL: nowhere */
     const char *serving;      /* as in external_options */

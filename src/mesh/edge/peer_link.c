@@ -271,12 +271,12 @@ on_credit(struct peer_link *link, const struct peer_credit *credit, struct peer_
 static void
 on_hello(struct peer_link *link, const struct peer_hello *hello)
 {
-    if (link->has_heard || hello->version != PEER_VERSION ||
+    if (link->has_hello || hello->version != PEER_VERSION ||
         strcmp(hello->from, link->instance) != 0) {
         refuse(link, "its hello is from another version or node");
         return;
     }
-    link->has_heard = true;
+    link->has_hello = true;
     link->unreachable_ns = 0;
     link->has_warned = false;
     link->start_ms = hello->start_ms;
@@ -308,7 +308,7 @@ on_frame(struct peer_link *link, const struct wire_message *message, struct wire
         refuse(link, error.text);
         return false;
     }
-    if (frame->kind != PEER_HELLO && !link->has_heard)
+    if (frame->kind != PEER_HELLO && !link->has_hello)
         refuse(link, "the stream does not begin with a hello");
     else if (frame->kind == PEER_HELLO)
         on_hello(link, &frame->hello);
@@ -407,7 +407,7 @@ log_end(struct peer_link *link, const struct rpc_client_end *end)
     if (link->has_said_bye)
         log_info_limited("peer_stopped instance=\"%s\" calls=%u", link->instance,
                          link->slots.used_count);
-    else if (link->has_heard)
+    else if (link->has_hello)
         log_warn_limited("peer_lost instance=\"%s\" calls=%u status=%s error=\"%.*s\"",
                          link->instance, link->slots.used_count, status_name(end->status), bytes,
                          text);
@@ -427,7 +427,7 @@ on_end(void *context, const struct rpc_client_end *end)
     struct slots slots = link->slots;
     rpc_client_release(link->call);
     link->call = NULL;
-    link->has_heard = link->has_clock = link->is_over = link->has_said_bye = false;
+    link->has_hello = link->has_clock = link->is_over = link->has_said_bye = false;
     link->credit_bytes = 0;
     link->slots = (struct slots){.all = NULL};
     peer_pipe_fini(&link->pipe);

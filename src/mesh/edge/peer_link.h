@@ -23,7 +23,7 @@ struct peer_link {
     pthread_mutex_t lock;         /* of the fields below */
     bool is_used;
     bool is_leaving;        /* takes no more calls and ends with the last one */
-    bool has_heard;         /* the peer's hello */
+    bool has_hello;         /* the peer's hello */
     uint32_t credit_bytes;  /* from its hello */
     bool has_clock;         /* it answers clock frames */
     bool has_warned;        /* that the peer is unreachable */

@@ -239,7 +239,7 @@ incoming_of(struct peer_request *request)
     return (struct incoming *)((char *)request - offsetof(struct incoming, request));
 }
 
-/* No lock is needed: the try's owner still has it, as the runner has not heard of its end. */
+/* No lock is needed: the try's owner still has it, as its end has not reached the runner. */
 static void
 keep_said(struct incoming *incoming, const struct runner_end *end)
 {
@@ -606,7 +606,7 @@ static enum status
 on_hello(struct peer_session *session, const struct peer_hello *hello, struct error *error)
 {
     const struct peer_server_options *options = session->house->options;
-    if (session->has_heard)
+    if (session->has_hello)
         return error_set(error, STATUS_INVALID_ARGUMENT, "a second hello");
     if (hello->version != PEER_VERSION)
         return error_set(error, STATUS_FAILED_PRECONDITION,
@@ -626,7 +626,7 @@ on_hello(struct peer_session *session, const struct peer_hello *hello, struct er
     session->peer = strdup(hello->from);
     CHECK(session->peer != NULL);
     pthread_mutex_lock(&session->lock);
-    session->has_heard = true;
+    session->has_hello = true;
     if (peer_pipe_put(&session->pipe, &frame, NULL, 0, 0) != STATUS_OK)
         session_broke(session);
     pthread_mutex_unlock(&session->lock);
@@ -663,14 +663,14 @@ on_frame(struct peer_session *session, const struct wire_message *message,
     enum status status = peer_frame_open(message, cursor, frame, error);
     if (status != STATUS_OK)
         return status;
-    if (frame->kind == PEER_CALL && session->has_heard)
+    if (frame->kind == PEER_CALL && session->has_hello)
         return on_call(session, message, frame, error);
     status = peer_frame_read(frame, house->texts, error);
     if (status != STATUS_OK)
         return status;
     if (frame->kind == PEER_HELLO)
         return on_hello(session, &frame->hello, error);
-    if (!session->has_heard)
+    if (!session->has_hello)
         return error_set(error, STATUS_INVALID_ARGUMENT, "the stream does not begin with a hello");
     switch (frame->kind) {
     case PEER_PART: return on_part(session, message, frame, error);

@@ -28,7 +28,7 @@ struct peer_session {
     struct peer_house *house;
     pthread_mutex_t lock;  /* of the fields below */
     struct rpc_call *call; /* NULL: over */
-    bool has_heard;
+    bool has_hello;
     uint32_t credit_bytes; /* from the peer's hello */
     bool is_broken;
     bool has_said_bye;          /* ignores the peer's input */

@@ -22,7 +22,7 @@ struct peer_slot {
     uint64_t first_offset; /* of the frame within `first` */
     bool is_message;       /* of a flow, not its end */
     bool is_awaited;       /* of a flow: its first message was not sent yet */
-    /* Of a flow, as peer_flow_cost counts: */
+    /* Bytes of a flow, as peer_flow_cost counts: */
     uint64_t in;     /* received, not consumed */
     uint64_t credit; /* consumed, not reported to the peer */
     uint64_t out;    /* sent, not consumed by the peer */

@@ -278,7 +278,7 @@ is_connected(const struct peers *peers, const struct peer *peer)
         if (link == NULL)
             continue;
         pthread_mutex_lock(&link->lock);
-        connected = link->call != NULL && link->has_heard;
+        connected = link->call != NULL && link->has_hello;
         pthread_mutex_unlock(&link->lock);
     }
     return connected;

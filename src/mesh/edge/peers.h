@@ -75,7 +75,7 @@ struct peer_request {
     uint32_t queue;                      /* index of the queue whose thread gets the answer */
     struct peer_flow *flow;              /* NULL: one message each way */
 
-    /* Of the current try's owner; NULL before the first. */
+    /* Set by the current try's owner; NULL before the first. */
     void *link;
     uint32_t number;
     void *served;

@@ -314,7 +314,7 @@ runner_look(struct mesh_runner *runner, struct runner_view *view)
         .sums = mesh_sums(runner->mesh),
         .session = runner->reported.session,
         .revision = runner->reported.revision,
-        .heard_ms = runner->reported.heard_ms,
+        .reported_ms = runner->reported.reported_ms,
         .models = there.models,
         .vmodels = there.vmodels,
         .instances = there.instances,

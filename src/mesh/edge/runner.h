@@ -383,20 +383,20 @@ struct runner_counts {
     uint64_t txns_done;
     uint64_t txns_lost;
     uint64_t txns_unknown;
-    uint64_t bad_records; /* unreadable, skipped */
-    uint64_t sessions;    /* begun */
-    uint64_t published;   /* writes of this node's record */
-    uint64_t emptied;     /* times that the store had lost everything */
-    uint64_t heard;       /* records and deletions that the store reported */
+    uint64_t bad_records;   /* unreadable, skipped */
+    uint64_t sessions;      /* begun */
+    uint64_t published;     /* writes of this node's record */
+    uint64_t emptied;       /* times that the store had lost everything */
+    uint64_t store_records; /* records and deletions that the store reported */
 };
 
 struct runner_view {
     struct runner_counts counts;
     struct runner_figures figures;
     struct mesh_sums sums;
-    uint64_t session;  /* 0: none */
-    uint64_t revision; /* up to which the registry has been read */
-    int64_t heard_ms;  /* wall clock of the store's last report; 0: none yet */
+    uint64_t session;    /* 0: none */
+    uint64_t revision;   /* up to which the registry has been read */
+    int64_t reported_ms; /* wall clock of the store's last report; 0: none yet */
     uint32_t models;
     uint32_t vmodels;
     uint32_t instances;

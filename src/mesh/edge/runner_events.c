@@ -190,12 +190,12 @@ put_setting(struct mesh_runner *runner, const struct store_record *record)
 
 /* The store has reported something, with that many records. */
 static void
-hear(struct mesh_runner *runner, uint32_t records)
+note_report(struct mesh_runner *runner, uint32_t records)
 {
     int64_t now_ms = runner_wall_ms();
     runner_lock(runner);
-    runner->counts.heard += records;
-    runner->reported.heard_ms = now_ms;
+    runner->counts.store_records += records;
+    runner->reported.reported_ms = now_ms;
     runner_unlock(runner);
 }
 
@@ -203,7 +203,7 @@ static void
 on_put(void *context, const struct store_record *record)
 {
     struct mesh_runner *runner = context;
-    hear(runner, 1);
+    note_report(runner, 1);
     switch (record->table) {
     case STORE_MODELS: put_model(runner, record); break;
     case STORE_VMODELS: put_vmodel(runner, record); break;
@@ -222,7 +222,7 @@ on_gone(void *context, enum store_table table, const char *id, uint64_t revision
                                                  [STORE_INSTANCES] = MESH_INSTANCE_GONE};
     struct mesh_runner *runner = context;
     const struct runner_peers *peers = &runner->options.peers;
-    hear(runner, 1);
+    note_report(runner, 1);
     if (table == STORE_CONFIG) {
         enum record_setting_kind kind = record_setting_kind(id);
         if (kind != RECORD_SETTING_NONE)
@@ -245,7 +245,7 @@ static void
 on_whole(void *context, uint64_t revision)
 {
     struct mesh_runner *runner = context;
-    hear(runner, 0);
+    note_report(runner, 0);
     runner_lock(runner);
     bool first = !runner->reported.whole;
     runner->reported.whole = true;

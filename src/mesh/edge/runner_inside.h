@@ -114,11 +114,11 @@ struct foreign_records {
 
 /* The last reports of the store. */
 struct store_reports {
-    uint64_t session;  /* 0: none */
-    uint64_t revision; /* of the last on_whole */
-    int64_t heard_ms;  /* wall clock of its last report */
-    int64_t full_ns;   /* when it last had no space for a write; 0: never */
-    struct error full; /* its words */
+    uint64_t session;    /* 0: none */
+    uint64_t revision;   /* of the last on_whole */
+    int64_t reported_ms; /* wall clock of its last report */
+    int64_t full_ns;     /* when it last had no space for a write; 0: never */
+    struct error full;   /* its words */
     bool whole;
     bool leads;
 };
@@ -261,7 +261,7 @@ void runner_refuse_from_now(struct mesh_runner *runner, const char *said);
 
 /* ---- runner_clearance.c: locked ---- */
 
-/* A load failed; called before the core hears of it. */
+/* A load failed; called before the core gets the event. */
 void runner_clearance_failed(struct mesh_runner *runner, const char *model, const char *reason);
 bool runner_is_clear(const struct mesh_runner *runner);
 

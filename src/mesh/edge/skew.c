@@ -13,7 +13,7 @@
 enum {
     MS_PER_S = 1000,
     WARN_AGAIN_MS = 600 * MS_PER_S,
-    /* A starting node may hear a wrong clock before the right ones and keep to it until then. */
+    /* A starting node may meet a wrong clock before the right ones and keep to it until then. */
     LASTS_MS = 3 * MS_PER_S,
 };
 
@@ -99,7 +99,7 @@ void
 skew_notify(struct skew *skew, const char *instance, struct mesh_clock_answer answer)
 {
     pthread_mutex_lock(&skew->lock);
-    answer.heard_ms = skew_now_ms();
+    answer.received_ms = skew_now_ms();
     mesh_clock_notify(&skew->clock, mesh_clock_key(instance), &answer);
     pthread_mutex_unlock(&skew->lock);
 }

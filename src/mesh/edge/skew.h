@@ -32,7 +32,7 @@ int64_t skew_of(struct skew *skew, const char *instance);
 
 /* As mesh_clock_ask. */
 bool skew_ask(struct skew *skew, const char *instance);
-/* `answer->heard_ms` is filled in. */
+/* `answer->received_ms` is filled in. */
 void skew_notify(struct skew *skew, const char *instance, struct mesh_clock_answer answer);
 void skew_forget(struct skew *skew, const char *instance);
 

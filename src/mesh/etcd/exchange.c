@@ -335,9 +335,7 @@ etcd_wire_destroy(struct etcd_wire *wire)
     free(wire->ca_pem);
     free(wire->cert_pem);
     free(wire->key_pem);
-    if (wire->key_password != NULL)
-        explicit_bzero(wire->key_password, strlen(wire->key_password));
-    free(wire->key_password);
+    memory_free_secret(wire->key_password);
     free(wire);
 }
 

@@ -37,7 +37,7 @@ struct etcd_exchange_request {
     size_t body_bytes;
     int64_t timeout_ns; /* 0: none; also sent to the server */
     enum etcd_answer_form form;
-    /* Of a 200 with ETCD_ANSWER_LINES: each line without its end, NUL-terminated. */
+    /* Takes each line of a 200 with ETCD_ANSWER_LINES, without its end, NUL-terminated. */
     void (*on_line)(void *context, const char *line, size_t bytes);
     void (*on_end)(void *context, const struct etcd_exchange_end *end); /* once, then over */
     void *context;

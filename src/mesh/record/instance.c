@@ -43,7 +43,7 @@ static enum status
 read_label(const char *field, json_t *value, const char **label, struct error *error)
 {
     if (!json_is_string(value))
-        return record_json_wrong(error, field, "a list of texts", value);
+        return record_json_wrong(error, field, "a list of strings", value);
     *label = json_string_value(value);
     if (*label[0] == '\0' || strlen(*label) > RECORD_LABEL_BYTES_MAX || strchr(*label, ','))
         return error_set(error, STATUS_INVALID_ARGUMENT,

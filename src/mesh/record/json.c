@@ -66,7 +66,7 @@ kind_name(json_t *value)
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a text";
+    case JSON_STRING: return "a string";
     case JSON_INTEGER: return "a number";
     case JSON_REAL: return "a fraction";
     case JSON_TRUE:
@@ -79,7 +79,7 @@ kind_name(json_t *value)
 enum status
 record_json_wrong(struct error *error, const char *field, const char *wanted, json_t *value)
 {
-    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: %s is wanted, not %s", field, wanted,
+    return error_set(error, STATUS_INVALID_ARGUMENT, "%s: expected %s, not %s", field, wanted,
                      kind_name(value));
 }
 
@@ -135,7 +135,7 @@ record_json_text(json_t *object, const char *field, const char **value, struct e
     if (found == NULL)
         return STATUS_OK;
     if (!json_is_string(found) || large_is(found))
-        return record_json_wrong(error, field, "a text", found);
+        return record_json_wrong(error, field, "a string", found);
     *value = json_string_value(found);
     return STATUS_OK;
 }

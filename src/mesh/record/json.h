@@ -38,7 +38,7 @@ enum status record_json_object(json_t *object, const char *field, json_t **value
 enum status record_json_array(json_t *object, const char *field, json_t **value,
                               struct error *error);
 
-/* "field: a number is wanted, not a text" */
+/* "field: expected a number, not a string" */
 enum status record_json_wrong(struct error *error, const char *field, const char *wanted,
                               json_t *value);
 

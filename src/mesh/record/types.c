@@ -29,7 +29,7 @@ static enum status
 label_check(json_t *value, const char *list, struct error *error)
 {
     if (!json_is_string(value))
-        return record_json_wrong(error, list, "a list of labels, which are texts,", value);
+        return record_json_wrong(error, list, "a list of strings", value);
     const char *label = json_string_value(value);
     if (label[0] == '\0' || strlen(label) > RECORD_LABEL_BYTES_MAX || strchr(label, ',') != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT,

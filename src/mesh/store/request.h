@@ -11,7 +11,7 @@ struct store_request {
     struct store_request *next; /* its kind's */
     struct store_txn txn;
     struct store_reply reply;
-    /* Of the etcd store: */
+    /* For the etcd store: */
     int64_t deadline_ns;
     enum request_company company;
     enum store_txn_end refused; /* LOST or BUSY: its end if it was never sent */

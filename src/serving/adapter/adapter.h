@@ -31,7 +31,7 @@ struct adapter_options {
     const struct adapter_server *server; /* NULL: external_aim names it */
 };
 
-/* Of the words that the configuration and manifests allow: triton, mlserver, tfserving. */
+/* The type that the configuration and manifests call triton, mlserver or tfserving. */
 enum adapter_type adapter_type_of(const char *word);
 
 /* For external_options. */

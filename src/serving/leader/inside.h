@@ -147,7 +147,7 @@ object_is_service(const struct serving_object *object)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): callers have one
     return object->kind == MANIFEST_INFERENCE_SERVICE || object->kind == MANIFEST_PREDICTOR;
 }
-/* Where callers reach the nodes; NULL: unknown. */
+/* The URL at which callers reach the nodes; NULL: unknown. */
 const char *url_look(struct serving_leader *leader);
 /* Tells this node's storage the Secret storage-config. */
 void credentials_tell(struct serving_leader *leader);

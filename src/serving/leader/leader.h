@@ -87,7 +87,7 @@ enum serving_value { SERVING_VALUE_FOUND, SERVING_VALUE_NO_OBJECT, SERVING_VALUE
 enum serving_value serving_value(struct serving_leader *leader, enum manifest_kind kind,
                                  const char *name, const char *key, struct bytes *value);
 
-/* Of the ConfigMap model-serving-config; 0: not given. */
+/* `podsPerRuntime` of the ConfigMap model-serving-config; 0: not given. */
 uint64_t serving_pods_per_runtime(struct serving_leader *leader);
 /* For how long no model needs a runtime that then rests; TIME_NEVER_NS: it never does. Likewise. */
 int64_t serving_grace_ns(struct serving_leader *leader);

@@ -127,13 +127,13 @@ manifest_is_word(const char *words, const char *text)
 static void
 check_text(struct checker *checker, const struct tree_node *node, const char *words)
 {
-    char wanted[160] = "a text";
+    char wanted[160] = "a string";
     bool scalar = node->kind == NODE_SCALAR;
     if (words != NULL)
         snprintf(wanted, sizeof(wanted), "one of %s", words);
     if (scalar && node->style == NODE_PLAIN && is_untyped(node->text))
         report_add(checker->report, node->line,
-                   "%s: must be a text, and is a number or a truth value: put it in quotes",
+                   "%s: must be a string, and is a number or a truth value: put it in quotes",
                    checker->path);
     else if (!scalar || (words != NULL && !manifest_is_word(words, node->text)))
         wrong(checker, node, wanted);

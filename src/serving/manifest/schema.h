@@ -38,15 +38,15 @@ struct schema {
     const struct schema_field *fields;
 };
 
-/* Of an object of any kind. */
+/* The schemas of all kinds, and of their common metadata. */
 extern const struct schema_field manifest_metadata[];
 extern const struct schema manifest_schemas[MANIFEST_KINDS];
-/* Of the gateway's kinds. */
+/* The fields of the gateway's kinds. */
 extern const struct schema_field manifest_pool_fields[];
 extern const struct schema_field manifest_objective_fields[];
 extern const struct schema_field manifest_rewrite_fields[];
 extern const struct schema_field manifest_model_fields[];
 extern const struct schema_field manifest_llm_route_fields[];
 extern const struct schema_field manifest_http_route_fields[];
-/* Of ModelMesh Serving's configuration, a text in a ConfigMap. */
+/* The schema of ModelMesh Serving's configuration, a text in a ConfigMap. */
 extern const struct schema manifest_config_schema;

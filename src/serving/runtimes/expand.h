@@ -21,5 +21,6 @@ void variables_put(struct variables *variables, char *variable);
 const char *variables_find(const struct variables *variables, const char *name, size_t bytes);
 void variables_fini(struct variables *variables);
 
-/* To be freed. NULL: it would have more bytes than that; references to references multiply. */
+/* Expands references to variables; the caller frees the text. NULL: it would have more bytes than
+ * that; references to references multiply. */
 char *expand(const char *text, const struct variables *variables, size_t bytes_max);

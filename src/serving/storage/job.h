@@ -70,7 +70,7 @@ struct storage_job {
 /* The whole; the lease is the caller's. */
 enum status job_run(struct storage_job *job, struct storage_model *model,
                     struct error *error) WARN_UNUSED;
-/* Of one that succeeded. */
+/* The kind of success of a job. */
 enum job_end { JOB_FETCHED, JOB_HIT, JOB_STALE };
 enum job_end job_ended(const struct storage_job *job);
 
@@ -89,7 +89,7 @@ enum status job_check_digests(const struct storage_job *job, struct error *error
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,
                            struct error *error) WARN_UNUSED;
-/* Of each file with one beside it, after all are stored. DATA_LOSS. */
+/* Compares each file that has a digest file beside it, after all are stored. DATA_LOSS. */
 enum status job_judge_beside(struct storage_job *job, struct error *error) WARN_UNUSED;
 /* Compares a file's digest with what the one beside it begins with. DATA_LOSS. */
 enum status job_compare_beside(const struct stored_file *file, const char *stated,

@@ -22,10 +22,10 @@
 #include <string.h>
 
 #include <jansson.h>
-#include <openssl/crypto.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/memory.h"
 #include "base/percent.h"
 #include "serving/storage/sigv4.h"
 
@@ -277,10 +277,11 @@ take_headers(const struct wish *wish, struct storage_place *place, struct error 
         const char *text = json_string_value(value);
         if (text == NULL || strpbrk(text, "\r\n") != NULL || strpbrk(name, "\r\n: ") != NULL ||
             place->header_count == PLACE_HEADERS_MAX) {
-            status = error_set(error, STATUS_FAILED_PRECONDITION,
-                               "entry \"%s\" of storage-config: `headers` must be at most %d texts "
-                               "without line breaks",
-                               wish->name, PLACE_HEADERS_MAX);
+            status =
+                error_set(error, STATUS_FAILED_PRECONDITION,
+                          "entry \"%s\" of storage-config: `headers` must be at most %d strings "
+                          "without line breaks",
+                          wish->name, PLACE_HEADERS_MAX);
             break;
         }
         size_t room = strlen(name) + strlen(text) + 3;
@@ -607,7 +608,7 @@ take_digests(const struct wish *wish, struct storage_place *place, struct error 
         {
             if (!json_is_string(digest))
                 return error_set(error, STATUS_INVALID_ARGUMENT,
-                                 "the key's `sha256` of \"%.100s\" is no text", name);
+                                 "the key's `sha256` of \"%.100s\" is not a string", name);
         }
         return STATUS_OK;
     }
@@ -680,14 +681,6 @@ place_digests_text(const struct storage_place *place)
     return text;
 }
 
-static void
-forget(char *secret)
-{
-    if (secret != NULL)
-        OPENSSL_cleanse(secret, strlen(secret));
-    free(secret);
-}
-
 void
 place_fini(struct storage_place *place)
 {
@@ -698,13 +691,13 @@ place_fini(struct storage_place *place)
     free(place->region);
     free(place->key_id);
     free(place->role);
-    forget(place->secret);
-    forget(place->token);
+    memory_free_secret(place->secret);
+    memory_free_secret(place->token);
     for (unsigned i = 0; i < place->header_count; i++)
-        forget(place->headers[i]);
+        memory_free_secret(place->headers[i]);
     free(place->authority);
     free(place->client_certificate);
-    forget(place->client_key);
+    memory_free_secret(place->client_key);
     json_decref(place->digests);
     *place = (struct storage_place){0};
 }

@@ -12,6 +12,7 @@
 #include <openssl/crypto.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 
 enum { TEXT_BYTES = 8192, DEPTH_MAX = 16 };
 
@@ -24,20 +25,12 @@ struct role_reader {
     char expires[64], code[ROLE_CODE_BYTES];
 };
 
-static void
-forget(char *secret)
-{
-    if (secret != NULL)
-        OPENSSL_cleanse(secret, strlen(secret));
-    free(secret);
-}
-
 void
 role_keys_fini(struct role_keys *keys)
 {
-    forget(keys->id);
-    forget(keys->secret);
-    forget(keys->token);
+    memory_free_secret(keys->id);
+    memory_free_secret(keys->secret);
+    memory_free_secret(keys->token);
     *keys = (struct role_keys){0};
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/memory.h"
 
 static char *
 copy(const char *text)
@@ -33,9 +34,7 @@ entries_free(struct storage_entries *entries)
     if (entries == NULL)
         return;
     for (uint32_t i = 0; i < entries->count; i++) {
-        char *secret = (char *)(uintptr_t)entries->items[i].text;
-        explicit_bzero(secret, strlen(secret));
-        free(secret);
+        memory_free_secret((char *)(uintptr_t)entries->items[i].text);
         free((void *)(uintptr_t)entries->items[i].name);
     }
     free(entries);

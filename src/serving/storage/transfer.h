@@ -17,7 +17,7 @@ struct transfer;
 
 enum { TRANSFER_ETAG_BYTES = 256, TRANSFER_TEXT_BYTES = 4096, TRANSFER_HEADERS_MAX = 48 };
 
-/* Of an answer. */
+/* The head of an answer. */
 struct transfer_head {
     long status;
     char etag[TRANSFER_ETAG_BYTES]; /* "": none */

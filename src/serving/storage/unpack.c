@@ -310,7 +310,7 @@ take_entry(struct unpack *unpack, struct archive_entry *entry, struct error *err
                          STORAGE_FILES_MAX);
     char *name = clean_name(entry);
     if (name == NULL)
-        return error_set(error, STATUS_INVALID_ARGUMENT, "the name of its entry %u is no text",
+        return error_set(error, STATUS_INVALID_ARGUMENT, "the name of its entry %u is not UTF-8",
                          unpack->entries);
     enum status status = grow(unpack, 0, error);
     if (status == STATUS_OK)

@@ -67,7 +67,7 @@ const nodeColumns = [
 
 const vmodelColumns = [
   { title: "Vmodel", text: row => row.id },
-  { title: "State", text: row => row.state,
+  { title: "State", text: row => row.state === "going over" ? "switching" : row.state,
     tone: row => row.state === "failed" ? "bad" : row.state === "going over" ? "warn" : "" },
   { title: "Active", text: row => row.active },
   { title: "Copies", number: true, text: row => count(row.active_copies) },

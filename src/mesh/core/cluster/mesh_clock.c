@@ -38,7 +38,7 @@ find(struct mesh_clock *clock, uint64_t key)
 static bool
 is_silent(const struct mesh_clock_peer *peer, int64_t now_ms)
 {
-    return peer->heard_ms == INT64_MIN || now_ms - peer->heard_ms > MESH_CLOCK_SILENT_MS;
+    return peer->received_ms == INT64_MIN || now_ms - peer->received_ms > MESH_CLOCK_SILENT_MS;
 }
 
 /* A free slot, otherwise that of the greatest key if it is greater than this one; NULL: none. */
@@ -62,7 +62,7 @@ mesh_clock_ask(struct mesh_clock *clock, uint64_t key, int64_t now_ms)
         peer = find_room(clock, key);
         if (peer == NULL)
             return false;
-        *peer = (struct mesh_clock_peer){.key = key, .heard_ms = INT64_MIN};
+        *peer = (struct mesh_clock_peer){.key = key, .received_ms = INT64_MIN};
     }
     peer->asked_ms = now_ms;
     return true;
@@ -78,23 +78,23 @@ void
 mesh_clock_notify(struct mesh_clock *clock, uint64_t key, const struct mesh_clock_answer *answer)
 {
     struct mesh_clock_peer *peer = find(clock, key);
-    if (peer == NULL || answer->asked_ms > answer->heard_ms ||
-        answer->asked_ms < answer->heard_ms - ROUND_TRIP_MS_MAX ||
+    if (peer == NULL || answer->asked_ms > answer->received_ms ||
+        answer->asked_ms < answer->received_ms - ROUND_TRIP_MS_MAX ||
         answer->wall_ms != stamp_judge(answer->wall_ms) ||
         answer->mesh_ms != stamp_judge(answer->mesh_ms))
         return;
-    int64_t took_ms = answer->heard_ms - answer->asked_ms;
+    int64_t took_ms = answer->received_ms - answer->asked_ms;
     int64_t base_ms = answer->wall_ms - answer->asked_ms - took_ms / 2;
     int64_t error_ms = took_ms / 2 + 1;
-    bool is_first = peer->heard_ms == INT64_MIN;
+    bool is_first = peer->received_ms == INT64_MIN;
     if (is_first || error_ms <= peer->error_ms ||
-        answer->heard_ms - peer->measured_ms > MEASURED_MS ||
+        answer->received_ms - peer->measured_ms > MEASURED_MS ||
         distance(base_ms, peer->base_ms) > error_ms + peer->error_ms + CONTRADICTS_MS) {
         peer->base_ms = base_ms;
         peer->error_ms = error_ms;
-        peer->measured_ms = answer->heard_ms;
+        peer->measured_ms = answer->received_ms;
     }
-    peer->heard_ms = answer->heard_ms;
+    peer->received_ms = answer->received_ms;
     peer->mesh_ms = answer->mesh_ms - answer->wall_ms;
     peer->voted = answer->voted;
     clock->decided = false;
@@ -190,13 +190,13 @@ mesh_clock_now(struct mesh_clock *clock, int64_t now_ms, int64_t wall_ms)
         base_ms = bases[(clock->clocks - 1) / 2]; /* M4 */
     else if (clock->clocks == 2)
         base_ms = base_of_two(clock, only_peer(clock, now_ms));
-    else if (!clock->heard)
+    else if (!clock->has_compared)
         clock->base_ms = base_ms = clock->own_ms;      /* M3 */
     if (distance(base_ms, clock->base_ms) > STEADY_MS) /* M7 */
         clock->base_ms = base_ms;
-    clock->heard = clock->heard || clock->clocks > 1;
+    clock->has_compared = clock->has_compared || clock->clocks > 1;
     clock->voted = clock->voted || clock->clocks > 2;
-    clock->decided = clock->heard;
+    clock->decided = clock->has_compared;
     clock->decided_ms = now_ms;
     return now_ms + clock->base_ms;
 }

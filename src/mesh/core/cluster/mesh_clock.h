@@ -9,7 +9,7 @@
  *       once; the vote decides again.
  *   M2. An answer that took longer than two seconds is dropped. The fastest answer of a peer counts
  *       for a minute, unless a later one contradicts it: then that clock was set.
- *   M3. A node that has never heard another clock uses its own wall clock.
+ *   M3. A node that has never compared its clock with another uses its own wall clock.
  *   M4. With three clocks or more, the own one included, mesh time is their lower median, so a
  *       minority has no influence. At most fifteen clocks vote, those with the least keys, which
  *       are the same on every node.
@@ -33,31 +33,31 @@ enum {
 /* A peer's answer. */
 struct mesh_clock_answer {
     int64_t asked_ms; /* monotonic clock of the asking node */
-    int64_t heard_ms;
+    int64_t received_ms;
     int64_t wall_ms; /* the peer's wall clock between the two */
     int64_t mesh_ms;
     bool voted; /* its mesh time comes from a vote (M4) */
 };
 
 struct mesh_clock_peer {
-    uint64_t key;     /* of its id; 0: free */
-    int64_t asked_ms; /* of the last question */
-    int64_t heard_ms; /* of the last answer; INT64_MIN: none */
-    int64_t base_ms;  /* its wall clock minus the monotonic clock here */
-    int64_t error_ms; /* maximum error of base_ms */
+    uint64_t key;        /* of its id; 0: free */
+    int64_t asked_ms;    /* of the last question */
+    int64_t received_ms; /* of the last answer; INT64_MIN: none */
+    int64_t base_ms;     /* its wall clock minus the monotonic clock here */
+    int64_t error_ms;    /* maximum error of base_ms */
     int64_t measured_ms;
     int64_t mesh_ms; /* its mesh time minus its wall clock */
     bool voted;
 };
 
 struct mesh_clock {
-    uint64_t key;    /* of this node's id */
-    int64_t base_ms; /* mesh time minus the monotonic clock */
-    int64_t own_ms;  /* wall clock minus the monotonic clock */
-    bool heard;      /* another clock has ever been heard */
-    bool voted;      /* base_ms comes from a vote (M4) */
-    uint32_t clocks; /* that voted last, the own one included */
-    bool decided;    /* base_ms includes all answers, as of: */
+    uint64_t key;      /* of this node's id */
+    int64_t base_ms;   /* mesh time minus the monotonic clock */
+    int64_t own_ms;    /* wall clock minus the monotonic clock */
+    bool has_compared; /* with another clock, ever */
+    bool voted;        /* base_ms comes from a vote (M4) */
+    uint32_t clocks;   /* that voted last, the own one included */
+    bool decided;      /* base_ms includes all answers, as of: */
     int64_t decided_ms;
     struct mesh_clock_peer peers[MESH_CLOCKS_MAX];
 };

@@ -25,7 +25,7 @@ struct pool_names {
 
 uint32_t pool_name_number(const char *name);
 
-/* Of `pool_count` lists, as in mesh_config; malloc'ed. */
+/* Reads `pool_count` lists, as in mesh_config; malloc'ed. */
 struct pool_names *pool_names_create(const char *const *lists, uint32_t pool_count);
 
 /* The pool that takes models of that name; POOL_UNNAMED: none, or nothing is known of them. */

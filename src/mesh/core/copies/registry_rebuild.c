@@ -6,8 +6,8 @@
  * node, since the leader may not have seen them or may have started later. Each node writes a
  * limited number per second. A model whose record was lost has revision 0.
  *
- * A node that had not heard from etcd for a while has outdated knowledge. So each node waits for
- * half the age of its knowledge: the one that saw etcd last writes first.
+ * A node that had received nothing from etcd for a while has outdated knowledge. So each node waits
+ * for half the age of its knowledge: the one that saw etcd last writes first.
  */
 #include <string.h>
 
