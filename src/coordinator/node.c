@@ -401,6 +401,7 @@ repository_open(struct coordinator_node *node)
         .pipelines = node->assembly.pipelines,
         .pipeline_count = node->assembly.pipeline_count,
         .registry = node->assembly.registry,
+        .directories = &node->directories,
         .rule = node->mesh != NULL ? REPOSITORY_OF_MESH
                 : is_on            ? REPOSITORY_OPEN
                                    : REPOSITORY_CONTROL_OFF,

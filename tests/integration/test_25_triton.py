@@ -124,9 +124,19 @@ class TestControl(Models):
             self.assertEqual(error[1], answer.error)
         self.assertEqual(self.state("a broken one")[0], "UNAVAILABLE")
         self.assertIn("broken", self.state("a broken one")[1])
-        answer = self.order("simple", "load", parameters={"config": '{"max_batch_size": 16}'})
-        self.assertEqual(answer.code, 400)
-        self.assertIn("failed to load 'simple': parameter \"config\" is not supported", answer.error)
+        for parameter, value, code, grpc_code, word in (
+                ("config", "{{", 400, Code.INVALID_ARGUMENT, "config: "),
+                ("config", '{"optimization": {}}', 400, Code.INVALID_ARGUMENT, "leave out optimization"),
+                ("config", " " * 9000, 400, Code.INVALID_ARGUMENT, "at most 8191"),
+                ("other", "", 400, Code.INVALID_ARGUMENT, '"other" is not supported'),
+                ("file:" + "A" * 256, "YQ==", 500, Code.INTERNAL, "failed to poll from model repository")):
+            answer = self.order("simple", "load", parameters={parameter: value})
+            self.assertEqual(answer.code, code, answer)
+            self.assertIn(word, answer.error)
+            error = failure(self.grpc_load(**{parameter: value}))
+            self.assertIs(error[0], grpc_code)
+            self.assertEqual(error[1], answer.error)
+        self.assertEqual(self.order("simple", "load", parameters={"config": {}}).code, 400)
         for body, word in (("[]", "a JSON object"), ("{", "not valid JSON"), ('{"ready": 1}', '"ready"'),
                            ('{"parameters": []}', '"parameters"'), (" " * 70_000, "65536")):
             answer = self.rest.ask("POST", "/v2/repository/index", body)
@@ -140,6 +150,40 @@ class TestControl(Models):
             error = failure(self.client.start_bytes(
                 "/inference.GRPCInferenceService/ModelStatistics", message))
             self.assertIs(error[0], Code.INVALID_ARGUMENT)
+
+    def test_config_of_a_load(self):
+        self.order("simple", "load")
+        self.addCleanup(self.order, "simple", "unload")
+        config = self.rest.get("/v2/models/simple/config").json
+        self.assertEqual((config["max_batch_size"], self.infer(rows=17).code), (8, 200))
+        config["max_batch_size"] = 16
+        for load in (lambda: self.order("simple", "load", parameters={"config": '{"max_batch_size": "16"}'}),
+                     lambda: self.grpc_load(config=json.dumps(config | {"platform": ""})).result()):
+            load()
+            self.assertEqual(self.client.call("ModelConfig", name="simple").config.max_batch_size, 16)
+            self.assertEqual(self.infer(rows=16).code, 200)
+            refused = self.infer(rows=17)
+            self.assertEqual(refused.code, 400)
+            self.assertIn('tensor "INPUT0": 17 rows, but model "simple" takes at most 16', refused.error)
+            refused = self.order("simple", "load", parameters={
+                "config": '{"max_batch_size": 4, "input": [{"name": "INPUT0", "dims": [17]}]}'})
+            self.assertEqual(refused.code, 503)
+            self.assertIn("failed to load 'simple': config: input \"INPUT0\": the model has other dims",
+                          refused.error)
+            self.assertEqual(self.infer(rows=16).code, 200)
+            self.order("simple", "load")  # without: as its files say
+            self.assertEqual(self.infer(rows=17).code, 200)
+        self.order("simple", "load", parameters={"config": '{"maxBatchSize": 1}'})
+        self.assertEqual(self.infer(rows=2).code, 400)
+        self.order("simple", "unload")
+        self.assertEqual(self.infer(rows=2).code, 200)
+
+    def grpc_load(self, **values):
+        """A future."""
+        parameter = self.client.type("inference.ModelRepositoryParameter")
+        parameters = {name: parameter(bytes_param=value.encode()) if name.startswith("file:")
+                      else parameter(string_param=value) for name, value in values.items()}
+        return self.client.start("RepositoryModelLoad", model_name="simple", parameters=parameters)
 
     def test_config(self):
         self.order("simple", "load")

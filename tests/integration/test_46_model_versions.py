@@ -49,10 +49,11 @@ class TestVersions(unittest.TestCase):
         (self.root / ".look").touch()
         (self.root / ".look").unlink()
 
-    def start(self, **models):
+    def start(self, control="off", **models):
         self.http = f"127.0.0.1:{free_port()}"
         config = node(pipeline("boosters", stage("libxgboost_modelet.so", workers=2), slots=64,
-                               models={"root": "models", "memory_mib": 256, **models}), http=self.http)
+                               models={"root": "models", "memory_mib": 256, **models}), http=self.http,
+                      http_control=control)
         self.shoald = self.enterContext(Shoald(config, folder=self.folder))
         self.client = self.enterContext(Client(self.shoald.target))
 
@@ -64,9 +65,9 @@ class TestVersions(unittest.TestCase):
     def refused(self, version):
         return failure(self.client.start_raw("m", shoal_boosters.tensor(0), model_version=version))
 
-    def rest(self, path, body=None):
+    def rest(self, path, body=None, under="models"):
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://{self.http}/v2/models/{path}", data,
+        request = urllib.request.Request(f"http://{self.http}/v2/{under}/{path}", data,
                                          {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=shoal_fixture.WAIT_SECONDS) as answer:
@@ -181,6 +182,32 @@ class TestVersions(unittest.TestCase):
         (self.root / "m").rename(self.folder / "gone")
         wait_until(lambda: shoalctl("model", "list", "--json", "--counters",
                                     self.shoald.counters).out == "", "all are gone")
+
+    def load(self, config=None):
+        """Loads by an order of Triton's, whose config stands for that of the files."""
+        body = {} if config is None else {"parameters": {"config": json.dumps(config)}}
+        return self.rest("models/m/load", body, "repository")
+
+    def test_policy_of_an_order(self):
+        for number in 1, 2, 3:
+            self.put(f"m/{number}", number, "{\"learner\": 7}" if number == 2 else None)
+        self.start(control="on")
+        self.assertEqual(self.ask(), (3, "3"))
+        specific = {"version_policy": {"specific": {"versions": [1]}}, "max_batch_size": 4}
+        self.assertEqual(self.load(specific), {})
+        self.assertEqual((self.ask(), self.versions()), ((1, "1"), ["1"]))
+        self.assertEqual(self.rest("m/config")["max_batch_size"], 4)
+        self.assertEqual(self.load({"version_policy": {"specific": {"versions": [7]}}}), 404)
+        self.assertEqual(self.ask(), (1, "1"))
+        self.assertEqual(self.load({"version_policy": {"specific": {"versions": [2]}}}), 400)
+        self.assertEqual(self.ask(), (3, "3"))  # as the files say
+        self.assertEqual(self.load({"versionPolicy": {"specific": {"versions": ["3", "1"]}}}), {})
+        self.assertEqual([self.ask(), self.ask("1"), self.versions()], [(3, "3"), (1, "1"), ["1", "3"]])
+        self.assertEqual(self.load(), {})
+        self.assertEqual((self.ask(), self.versions()), ((3, "3"), ["3"]))
+        self.assertEqual(self.load(specific), {})
+        self.put("m/4", 4)
+        self.wait_answer((4, "4"))
 
     def test_bad_settings(self):
         """The version in use is kept, and the error names the wrong member or line."""

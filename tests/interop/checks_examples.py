@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's own example clients, as programs, against a node with their models. run.py gets them; each
-must end well. EDITS are what they may not expect of another server; SKIPPED need what a node lacks."""
+must end well. EDITS are what they may not expect of another server; SKIPPED need what a node lacks.
+CONTROL count the models, and have a node with so many."""
 
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import peers
+
+sys.path.insert(0, str(peers.SOURCE / "tests" / "integration"))
+
+from shoal_fixture import Shoald, free_port, node, pipeline, stage  # noqa: E402
+from shoal_rest import ANY_PORT, port_of  # noqa: E402
 
 EXAMPLES = pathlib.Path(peers.os.environ.get("INTEROP_EXAMPLES", "."))
 RUN = {
@@ -21,7 +28,8 @@ RUN = {
     "simple_http_aio_infer_client": (), "simple_grpc_aio_infer_client": (),
     "simple_http_string_infer_client": (), "simple_grpc_string_infer_client": (),
     "simple_grpc_keepalive_client": (), "simple_grpc_custom_args_client": (),
-    "grpc_explicit_int_content_client": (), "grpc_explicit_byte_content_client": (),
+    "grpc_explicit_int_content_client": (), "grpc_explicit_int8_content_client": (),
+    "grpc_explicit_byte_content_client": (),
     "simple_http_shm_client": (), "simple_grpc_shm_client": (),
     "simple_http_shm_string_client": (), "simple_grpc_shm_string_client": (),
     "simple_grpc_custom_repeat": (),
@@ -30,21 +38,19 @@ RUN = {
 NAME = ('"triton"', '"shoal"')
 EDITS = {"simple_http_health_metadata": NAME, "simple_grpc_health_metadata": NAME}
 
-CONTROL = "counts the models of Triton's tests, and overrides a configuration; checks_tritonclient does the rest"
+CONTROL = {"simple_http_model_control": 7, "simple_grpc_model_control": 8}
 SEQUENCES = "stateful models: a node has none"
 SKIPPED = {
-    **{f"simple_{way}_model_control": CONTROL for way in ("http", "grpc")},
     **{f"simple_{way}_cudashm_client": "CUDA shared memory: no GPU" for way in ("http", "grpc")},
     **{f"simple_{way}_sequence_sync_infer_client": SEQUENCES for way in ("http", "grpc")},
     "simple_grpc_sequence_stream_infer_client": SEQUENCES,
-    "grpc_explicit_int8_content_client": "a model of INT8; checks_tritonclient does the call",
     "image_client, grpc_image_client, ensemble_image_client, grpc_client": "models of images, not at hand",
     "memory_growth_test": "runs for hours",
 }
 
 
 class Examples(unittest.TestCase):
-    def run_example(self, name, more):
+    def run_example(self, name, more, grpc=peers.GRPC, http=peers.HTTP):
         file = name.partition(" ")[0]
         text = (EXAMPLES / f"{file}.py").read_text()
         if file in EDITS:
@@ -52,12 +58,26 @@ class Examples(unittest.TestCase):
             text = text.replace(*EDITS[file])
         program = peers.FOLDER / f"{file}.py"
         program.write_text(text)
-        address = peers.GRPC if "grpc" in name.lower() else peers.HTTP
+        address = grpc if "grpc" in name.lower() else http
         done = subprocess.run([sys.executable, program, "-u", address, *more], timeout=peers.SECONDS,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-300:])
         for word in ("FAILED", "Traceback", "error: "):
             self.assertNotIn(word, done.stdout, done.stdout[-300:])
+        return done.stdout
+
+    def control(self, name, count):
+        """as it is, with a node that serves so many models"""
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-interop.")))
+        for model in ("simple", *(f"more_{i}" for i in range(1, count))):
+            (folder / "models" / model).mkdir(parents=True)
+        (folder / "models/simple/config.pbtxt").write_text("max_batch_size: 8\n")
+        port = free_port()
+        shoald = self.enterContext(Shoald(node(
+            pipeline("models", stage("libsimple.so", batch_size=64), models={"root": "models", "memory_mib": 64}),
+            http=ANY_PORT, http_control="on"), ["--listen", f"127.0.0.1:{port}"], folder=folder))
+        self.assertIn("PASS: model control", self.run_example(
+            name, (), f"127.0.0.1:{port}", f"127.0.0.1:{port_of(shoald)}"))
 
 
 def add_check(name, more):
@@ -68,8 +88,17 @@ def add_check(name, more):
     setattr(Examples, f"check_{name}", check)
 
 
+def add_control(name, count):
+    def check(self):
+        self.control(name, count)
+    check.__doc__ = f"a node with {count} models"
+    setattr(Examples, f"check_{name}", check)
+
+
 for example, options in RUN.items():
     add_check(example, options)
+for example, models in CONTROL.items():
+    add_control(example, models)
 
 if __name__ == "__main__":
     peers.main(SKIPPED)

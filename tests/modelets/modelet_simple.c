@@ -3,6 +3,7 @@
  * The models that Triton's example clients call, by their ids:
  *
  *     simple…           INPUT0, INPUT1 INT32 [-1,16] → OUTPUT0 their sum, OUTPUT1 their difference
+ *     …int8             the same with INT8
  *     …string           the same with decimal numbers as BYTES
  *     …identity         INPUT0 BYTES [-1,-1] → OUTPUT0, the same
  *     …broken           cannot be loaded
@@ -16,7 +17,7 @@
 
 enum { COLUMNS = 16, LENGTH_BYTES = 4, DIGITS_MAX = 20 };
 
-enum kind { KIND_NUMBERS, KIND_STRINGS, KIND_IDENTITY };
+enum kind { KIND_NUMBERS, KIND_INT8, KIND_STRINGS, KIND_IDENTITY };
 
 struct simple {
     enum kind kind;
@@ -39,6 +40,9 @@ static const struct {
                       {SPEC("INPUT0", SHOAL_INT32, COLUMNS), SPEC("INPUT1", SHOAL_INT32, COLUMNS)},
                       {SPEC("OUTPUT0", SHOAL_INT32, COLUMNS),
                        SPEC("OUTPUT1", SHOAL_INT32, COLUMNS)}},
+    [KIND_INT8] = {2,
+                   {SPEC("INPUT0", SHOAL_INT8, COLUMNS), SPEC("INPUT1", SHOAL_INT8, COLUMNS)},
+                   {SPEC("OUTPUT0", SHOAL_INT8, COLUMNS), SPEC("OUTPUT1", SHOAL_INT8, COLUMNS)}},
     [KIND_STRINGS] = {2,
                       {SPEC("INPUT0", SHOAL_BYTES, COLUMNS), SPEC("INPUT1", SHOAL_BYTES, COLUMNS)},
                       {SPEC("OUTPUT0", SHOAL_BYTES, COLUMNS),
@@ -59,6 +63,7 @@ load(void *instance, const struct shoal_model *spec, void **model, struct shoal_
         return SHOAL_RESOURCE_EXHAUSTED;
     simple->kind = strstr(spec->id, "identity") != NULL ? KIND_IDENTITY
                    : strstr(spec->id, "string") != NULL ? KIND_STRINGS
+                   : strstr(spec->id, "int8") != NULL   ? KIND_INT8
                                                         : KIND_NUMBERS;
     *model = simple;
     return SHOAL_OK;
@@ -108,6 +113,23 @@ run_numbers(const struct shoal_host *host, struct shoal_item *item, const struct
     for (size_t i = 0; i < shoal_tensor_elements(a); i++) {
         sum[i] = (int32_t)(x[i] + y[i]);
         difference[i] = (int32_t)(x[i] - y[i]);
+    }
+    item->status = SHOAL_OK;
+}
+
+static void
+run_int8(const struct shoal_host *host, struct shoal_item *item, const struct shoal_tensor *a,
+         const struct shoal_tensor *b)
+{
+    int8_t *sum = host->output(item, "OUTPUT0", SHOAL_INT8, a->rank, a->shape);
+    int8_t *difference = host->output(item, "OUTPUT1", SHOAL_INT8, a->rank, a->shape);
+    if (sum == NULL || difference == NULL)
+        return;
+    const int8_t *x = a->data;
+    const int8_t *y = b->data;
+    for (size_t i = 0; i < shoal_tensor_elements(a); i++) {
+        sum[i] = (int8_t)(x[i] + y[i]);
+        difference[i] = (int8_t)(x[i] - y[i]);
     }
     item->status = SHOAL_OK;
 }
@@ -202,6 +224,8 @@ run_item(const struct simple *simple, const struct shoal_host *host, struct shoa
         host->fail(item, SHOAL_INVALID_ARGUMENT, "INPUT0 and INPUT1 must have the same shape");
     } else if (simple->kind == KIND_NUMBERS) {
         run_numbers(host, item, a, b);
+    } else if (simple->kind == KIND_INT8) {
+        run_int8(host, item, a, b);
     } else {
         run_strings(host, item, a, b);
     }

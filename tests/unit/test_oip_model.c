@@ -11,11 +11,14 @@ static const struct handshake_tensor inputs[] = {
 };
 static const struct handshake_tensor outputs[] = {{"label", SHOAL_INT64, 1, {-1}}};
 
-static const struct oip_model_info known = {"digits", "1", NULL, "xgboost", inputs, 2, outputs, 1};
+static const struct oip_model_info known = {"digits", "1",     NULL, "xgboost", inputs,
+                                            2,        outputs, 1,    0};
+static const struct oip_model_info few = {"few", "1", NULL, "", inputs, 2, outputs, 1, 3};
 /* A dimension of nothing is a dimension, not a wildcard. */
 static const struct handshake_tensor nothing_spec = {"x", SHOAL_INT8, 1, {0}};
-static const struct oip_model_info nothing = {"nothing", "1", NULL, "", &nothing_spec, 1, NULL, 0};
-static const struct oip_model_info unknown = {"any", "1", NULL, "", NULL, 0, NULL, 0};
+static const struct oip_model_info nothing = {"nothing", "1",  NULL, "", &nothing_spec,
+                                              1,         NULL, 0,    0};
+static const struct oip_model_info unknown = {"any", "1", NULL, "", NULL, 0, NULL, 0, 0};
 
 struct tensor {
     const char *name;
@@ -58,6 +61,8 @@ make_request(const char *version, const struct tensor *tensors, size_t count, co
     }
     return blob;
 }
+
+static const char rows[4 * 256];
 
 static const struct {
     const struct oip_model_info *model;
@@ -123,6 +128,13 @@ static const struct {
      "",
      {PIXELS, NAME},
      "labels"},
+    {&few, STATUS_OK, "", "", {NAME, {"pixels", "FP32", 2, {3, 64}, rows, 3 * 256}}, NULL},
+    {&few,
+     STATUS_INVALID_ARGUMENT,
+     "tensor \"pixels\": 4 rows, but model \"few\" takes at most 3 in a request (max_batch_size)",
+     "",
+     {NAME, {"pixels", "FP32", 2, {4, 64}, rows, 4 * 256}},
+     NULL},
     {&nothing, STATUS_OK, "", "", {{"x", "INT8", 1, {0}, "", 0}}, NULL},
     {&nothing,
      STATUS_INVALID_ARGUMENT,
@@ -158,7 +170,7 @@ TEST_CASE(test_wild_spec)
 {
     struct handshake_tensor wild = {.name = "x", .datatype = SHOAL_INT8, .rank = 1000};
     memset(wild.shape, 0x80, sizeof(wild.shape));
-    struct oip_model_info model = {"wild", "1", NULL, "", &wild, 1, NULL, 0};
+    struct oip_model_info model = {"wild", "1", NULL, "", &wild, 1, NULL, 0, 0};
     struct tensor tensor = {"x", "INT8", 0, {0}, "a", 1};
     struct blob blob = make_request("", &tensor, 1, NULL);
     struct spans spans = spans_whole(&blob);

@@ -28,7 +28,7 @@ TEST_CASE(test_triton)
     assert_string_equal(seen.format->name, "onnx");
     assert_string_equal(seen.format_member, "platform");
     assert_string_equal(seen.ignored[SIDECAR_TRITON], "instance_group");
-    assert_true(seen.tensors.is_batched);
+    assert_int_equal(seen.tensors.rows_max, 8);
     assert_int_equal(seen.tensors.count, 2);
     assert_string_equal(seen.tensors.at[1].name, "y");
     assert_true(release_policy_takes(&seen.policy, "7", 0));
@@ -65,7 +65,7 @@ TEST_CASE(test_tensors)
         {"input { name: 'other' data_type: TYPE_INT8 dims: 9 }", NULL},
         {"output { name: 'z' data_type: TYPE_STRING dims: [1, 2, 3] }", NULL},
         {"output { name: 'x' dims: 9 }", NULL},
-        {"input { name: 'x' dims: 4 }", "config.pbtxt: input \"x\": the model has other dims"},
+        {"input { name: 'x' dims: 4 }", "input \"x\": the model has other dims"},
         {"max_batch_size: 1 input { name: 'x' dims: [-1, 4] }", "other dims"},
         {"input { name: 'x' dims: [-1, 5] }", "other dims"},
         {"input { name: 'x' data_type: TYPE_FP64 dims: [-1, 4] }", "other data_type"},
@@ -89,6 +89,7 @@ TEST_CASE(test_triton_refused)
         {"name: \"other\"", "config.pbtxt: line 1: name: \"other\""},
         {"\n\nplatform: \"tensorflow\"", "config.pbtxt: line 3: platform: \"tensorflow\""},
         {"backend: \"python\"", "line 1: backend: \"python\""},
+        {"max_batch_size: many", "max_batch_size: \"many\" is not a whole number"},
         {"version_policy { oldest { } }", "version_policy: oldest is not known"},
         {"version_policy { latest { num_versions: -1 } }", "version_policy: \"-1\""},
         {"version_policy { specific { versions: [01] } }", "version_policy: \"01\""},
@@ -123,6 +124,66 @@ TEST_CASE(test_triton_refused)
     memset(name, 'n', sizeof(name));
     assert_int_equal(sidecar_read_triton(&sidecar, "m", name, sizeof(name), &error),
                      STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "names are too long"));
+}
+
+static enum status
+order(struct sidecar *sidecar, const char *text, struct error *error)
+{
+    *sidecar = (struct sidecar){.format = NULL};
+    error_clear(error);
+    return sidecar_read_order(sidecar, "m", text, strlen(text), error);
+}
+
+TEST_CASE(test_order)
+{
+    struct error error = ERROR_NONE;
+    struct sidecar seen;
+    /* as ModelConfig tells it, and in protobuf's own form of JSON */
+    assert_int_equal(
+        order(&seen,
+              "{\"name\": \"m\", \"platform\": \"xgboost\", \"backend\": \"\", \"input\": "
+              "[{\"name\": \"x\", \"data_type\": \"TYPE_FP32\", \"dims\": [4]}], "
+              "\"maxBatchSize\": \"16\", \"versionPolicy\": {\"specific\": {\"versions\": "
+              "[\"3\", 5]}}, \"instance_group\": null, \"dynamic_batching\": "
+              "{\"preferred_batch_size\": [4], \"max_queue_delay_microseconds\": 7}}",
+              &error),
+        STATUS_OK);
+    assert_string_equal(seen.format->name, "xgboost");
+    assert_int_equal(seen.tensors.rows_max, 16);
+    assert_string_equal(seen.tensors.at[0].datatype, "TYPE_FP32");
+    assert_int_equal(seen.tensors.at[0].shape[0], 4);
+    assert_true(release_policy_takes(&seen.policy, "5", 0));
+    assert_false(release_policy_takes(&seen.policy, "4", 0));
+    static const struct handshake_tensor in = {
+        .name = "x", .datatype = SHOAL_FP32, .rank = 2, .shape = {-1, 4}};
+    struct oip_model_info model = {.platform = "xgboost", .inputs = &in, .input_count = 1};
+    assert_int_equal(sidecar_check_loaded(&seen, &model, &error), STATUS_OK);
+    model.platform = "onnxruntime";
+    assert_int_equal(sidecar_check_loaded(&seen, &model, &error), STATUS_INVALID_ARGUMENT);
+    assert_int_equal(order(&seen, "{}", &error), STATUS_OK);
+    assert_int_equal(seen.tensors.rows_max, 0);
+    static const char *const cases[][2] = {
+        {"\"max_batch_size\"", "config: "},
+        {"[]", "config: it is not a JSON object"},
+        {"{\"max_batch_size\": -1}", "config: max_batch_size: \"-1\" is not a whole number"},
+        {"{\"max_batch_size\": 1.5}", "max_batch_size: \"1.5\""},
+        {"{\"max_batch_size\": 12345678901}", "max_batch_size: \"12345678901\""},
+        {"{\"name\": \"n\"}", "config: name: \"n\""},
+        {"{\"instanceGroup\": [{\"count\": 4}], \"optimization\": {}}",
+         "config: not supported: leave out instance_group, optimization"},
+        {"{\"version_policy\": {\"oldest\": {}}}", "version_policy: oldest is not known"},
+        {"{\"a\": [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]}", "config: nested too deeply"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        assert_int_equal(order(&seen, cases[i][0], &error), STATUS_INVALID_ARGUMENT);
+        if (strstr(error.text, cases[i][1]) == NULL)
+            fail_msg("%s: %s", cases[i][0], error.text);
+    }
+    char name[160] = "{\"";
+    memset(name + 2, 'n', 150);
+    memcpy(name + 152, "\": 1}", sizeof("\": 1}"));
+    assert_int_equal(order(&seen, name, &error), STATUS_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "names are too long"));
 }
 

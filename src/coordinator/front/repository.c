@@ -9,11 +9,15 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/models/directories.h"
 #include "coordinator/models/models.h"
+#include "coordinator/models/sidecar.h"
 #include "coordinator/models/target.h"
 #include "coordinator/pipeline/pipeline.h"
 
 #define VERSION "1" /* of a pipeline */
+#define FILE_PARAMETER "file:"
 
 enum { RETRY_MS = 1000 };
 
@@ -43,6 +47,8 @@ struct repository_order {
     void *call;
     struct triton_request request;
     struct list_walk walk;
+    struct sidecar *settings; /* of a load, instead of those of the model's files; NULL: none */
+    bool is_moved;            /* a load: other versions were chosen for it */
     struct repository_order *next, *before;
     struct repository_order *queued; /* behind it; NULL: it is the last */
 };
@@ -106,6 +112,7 @@ order_end(struct repository_order *order, const struct error *error, struct byte
     }
     bytes_fini(message);
     bytes_fini(&order->walk.out);
+    free(order->settings);
     free(order);
 }
 
@@ -375,7 +382,7 @@ end_in_vain(struct repository_order *order, struct error *error)
 }
 
 static void
-on_done(void *context, const struct error *error, const struct model_facts *facts)
+on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
 {
     (void)facts;
     if (error == NULL) {
@@ -384,6 +391,60 @@ on_done(void *context, const struct error *error, const struct model_facts *fact
     }
     struct error why = *error;
     end_in_vain(context, &why);
+}
+
+static enum status
+read_config(struct repository_order *order, struct error *error)
+{
+    const struct triton_request *request = &order->request;
+    if (!request->has_config)
+        return STATUS_OK;
+    order->settings = calloc(1, sizeof(*order->settings));
+    CHECK(order->settings != NULL);
+    return sidecar_read_order(order->settings, request->name, request->config,
+                              strlen(request->config), error);
+}
+
+/* NULL: that of the model's files. */
+static const struct release_policy *
+policy_of(const struct repository_order *order)
+{
+    return order->settings != NULL ? &order->settings->policy : NULL;
+}
+
+static struct model_directories *
+directories_of(const struct repository_order *order)
+{
+    return order->repository != NULL ? *order->repository->options.directories : NULL;
+}
+
+/* The order fails: a request loads the version that the model's files ask for. */
+static void
+undo_policy(struct repository_order *order)
+{
+    struct model_directories *directories = directories_of(order);
+    struct error error = ERROR_NONE;
+    if (order->is_moved && directories != NULL &&
+        model_directories_set_policy(directories, order->request.name, NULL, &error) != STATUS_OK)
+        log_warn("model_not_listed model=\"%s\" error=\"%s\"", order->request.name, error.text);
+}
+
+static void
+on_loaded(void *context, const struct error *error, const struct model_facts *facts)
+{
+    struct repository_order *order = context;
+    struct error why = error != NULL ? *error : ERROR_NONE;
+    (void)facts;
+    enum status status = why.status;
+    if (status == STATUS_OK && order->repository != NULL)
+        status = models_configure(order->repository->options.registry, order->request.name,
+                                  order->settings, &why);
+    if (status == STATUS_OK) {
+        order_end(order, NULL, &(struct bytes){0});
+        return;
+    }
+    undo_policy(order);
+    end_in_vain(order, &why);
 }
 
 /* A model that is known is loaded where it is listed; another one has its name as its path. */
@@ -399,7 +460,7 @@ catalog_for(struct repository *repository, const struct repository_search *searc
 }
 
 static void
-load(struct repository *repository, struct repository_order *order)
+load_now(struct repository *repository, struct repository_order *order)
 {
     struct repository_search search = {0};
     struct error error = ERROR_NONE;
@@ -411,12 +472,53 @@ load(struct repository *repository, struct repository_order *order)
                                             search.path != NULL ? search.path : order->request.name,
                                         .key = search.path != NULL ? search.key : "",
                                         .in_root = search.path == NULL || search.in_root};
-        models_load(catalog, &spec, on_done, order);
+        models_load(catalog, &spec, on_loaded, order);
     } else {
         (void)not_known(order->request.name, &error);
         end_in_vain(order, &error);
     }
     search_fini(&search);
+}
+
+/* Nothing of the model is loaded. */
+static void
+load_other_versions(void *context, const struct error *failure, const struct model_facts *facts)
+{
+    struct repository_order *order = context;
+    struct model_directories *directories = directories_of(order);
+    struct error error = ERROR_NONE;
+    (void)failure, (void)facts;
+    enum status status = directories == NULL
+                             ? error_set(&error, STATUS_UNAVAILABLE, "this node is about to stop")
+                             : model_directories_set_policy(directories, order->request.name,
+                                                            policy_of(order), &error);
+    if (status != STATUS_OK) {
+        end_in_vain(order, &error);
+        return;
+    }
+    order->is_moved = true;
+    load_now(order->repository, order);
+}
+
+/* Another choice of versions is loaded once the version that serves is unloaded, so the answer
+ * tells of the new one. Requests that come in between wait. */
+static void
+load(struct repository *repository, struct repository_order *order)
+{
+    const char *name = order->request.name;
+    const struct model_directories *directories = directories_of(order);
+    struct error error = ERROR_NONE;
+    bool is_other = false;
+    enum status status = read_config(order, &error);
+    if (status == STATUS_OK && directories != NULL)
+        status =
+            model_directories_judge_policy(directories, name, policy_of(order), &is_other, &error);
+    if (status != STATUS_OK)
+        end_in_vain(order, &error);
+    else if (is_other)
+        models_unload(repository->options.registry, name, load_other_versions, order);
+    else
+        load_now(repository, order);
 }
 
 static void
@@ -426,7 +528,7 @@ unload(struct repository *repository, struct repository_order *order)
     struct error error = ERROR_NONE;
     models_visit_one(repository->options.registry, order->request.name, search_row, &search);
     if (search.path != NULL) {
-        models_unload(repository->options.registry, order->request.name, on_done, order);
+        models_unload(repository->options.registry, order->request.name, on_unloaded, order);
     } else {
         (void)not_known(order->request.name, &error);
         end_in_vain(order, &error);
@@ -440,9 +542,15 @@ judge(const struct repository *repository, const struct triton_request *request,
       struct error *error)
 {
     const struct repository_options *options = &repository->options;
+    if (strncmp(request->parameter, FILE_PARAMETER, strlen(FILE_PARAMETER)) == 0)
+        return error_set(error,
+                         STATUS_INTERNAL, /* Triton's status and words for its own refusals */
+                         "failed to poll from model repository: \"%s\" is not supported: a model's "
+                         "files are those in the node's folder",
+                         request->parameter);
     if (request->parameter[0] != '\0')
         return error_set(error, STATUS_INVALID_ARGUMENT,
-                         "parameter \"%s\" is not supported: the model is loaded as its files are",
+                         "parameter \"%s\" is not supported: only \"config\" is",
                          request->parameter);
     const struct pipeline *named = pipeline_find(options->pipelines, options->pipeline_count,
                                                  request->name, strlen(request->name));

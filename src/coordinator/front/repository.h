@@ -14,6 +14,7 @@
 #include "ipc/counters.h"
 #include "loop/loop.h"
 
+struct model_directories;
 struct model_registry;
 struct repository;
 
@@ -25,6 +26,7 @@ struct repository_options {
     struct pipeline *const *pipelines;
     uint32_t pipeline_count;
     struct model_registry *registry;
+    struct model_directories *const *directories; /* NULL there: nothing is watched */
     enum repository_rule rule;
     uint32_t waiting_max;            /* calls that are not answered yet */
     const struct counters *counters; /* the node's */

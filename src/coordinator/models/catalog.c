@@ -305,6 +305,9 @@ void
 model_begin_leaving(struct model *model)
 {
     replacement_end(model);
+    registry_lock(model->registry);
+    model->rows_max = 0; /* what comes now is judged when it is loaded again */
+    registry_unlock(model->registry);
     model_free_said(model);
     model_take_from_begun(model);
     if (model->prediction != NULL)

@@ -89,6 +89,19 @@ fail_too_large(struct model *model, uint64_t bytes)
     catalog_fail(model, error.status, error.text);
 }
 
+/* INVALID_ARGUMENT, FAILED_PRECONDITION: it does not fit its pipeline, or its config.pbtxt. */
+static enum status
+check_loaded(const struct model *model, const struct lane *lane, const struct oip_model_info *info,
+             struct error *error)
+{
+    const struct sidecar_tensors *tensors = model->source.tensors;
+    if (lane->takes_messages && raw_message_check_model(info, error) != STATUS_OK)
+        return error->status;
+    if (tensors == NULL || sidecar_check_tensors(tensors, info, error) == STATUS_OK)
+        return STATUS_OK;
+    return error_prefix(error, "%s", sidecar_files[SIDECAR_TRITON]);
+}
+
 void
 model_on_loaded(struct model *model, uint64_t bytes)
 {
@@ -100,6 +113,7 @@ model_on_loaded(struct model *model, uint64_t bytes)
     registry_lock(model->registry);
     model_cache_loaded(&catalog->cache, &model->place, bytes, now_ns);
     model_set_info(model, info);
+    model->rows_max = model->source.tensors != NULL ? model->source.tensors->rows_max : 0;
     model->asked = false;
     registry_unlock(model->registry);
     model_free_said(model);
@@ -115,9 +129,7 @@ model_on_loaded(struct model *model, uint64_t bytes)
                      (long long)(took_ns / NS_PER_MS));
     catalog_kick(catalog);
     struct error error = ERROR_NONE;
-    if ((lane->takes_messages && raw_message_check_model(&info->oip, &error) != STATUS_OK) ||
-        (model->source.tensors != NULL &&
-         sidecar_check_tensors(model->source.tensors, &info->oip, &error) != STATUS_OK)) {
+    if (check_loaded(model, lane, &info->oip, &error) != STATUS_OK) {
         catalog_fail(model, error.status, error.text);
         return;
     }

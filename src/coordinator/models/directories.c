@@ -205,3 +205,18 @@ model_directories_roll_back(struct model_directories *directories, const char *i
 {
     return releases_roll_back(directories->releases, id, step, error);
 }
+
+enum status
+model_directories_judge_policy(const struct model_directories *directories, const char *id,
+                               const struct release_policy *policy, bool *is_other,
+                               struct error *error)
+{
+    return releases_judge_policy(directories->releases, id, policy, is_other, error);
+}
+
+enum status
+model_directories_set_policy(struct model_directories *directories, const char *id,
+                             const struct release_policy *policy, struct error *error)
+{
+    return releases_set_policy(directories->releases, id, policy, error);
+}

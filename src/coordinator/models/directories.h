@@ -15,12 +15,15 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "loop/loop.h"
 
 struct model_directories;
 struct model_registry;
 struct pipeline;
+struct release_policy;
 struct releases_step;
 
 /* Looks at all directories before it returns. `pipelines` is kept. `registry`: if a model's release
@@ -32,6 +35,13 @@ enum status model_directories_create(struct loop *loop, struct model_registry *r
 /* Before the pipelines are destroyed; listed models stay so. NULL is left alone. */
 void model_directories_destroy(struct model_directories *directories);
 
+/* See releases_judge_policy and releases_set_policy. */
+enum status model_directories_judge_policy(const struct model_directories *directories,
+                                           const char *id, const struct release_policy *policy,
+                                           bool *is_other, struct error *error) WARN_UNUSED;
+enum status model_directories_set_policy(struct model_directories *directories, const char *id,
+                                         const struct release_policy *policy,
+                                         struct error *error) WARN_UNUSED;
 /* See releases_roll_back. */
 enum status model_directories_roll_back(struct model_directories *directories, const char *id,
                                         struct releases_step *step,

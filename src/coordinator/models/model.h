@@ -122,6 +122,7 @@ struct model {
     struct model *predecessor;      /* of a successor: the model that still serves; else NULL */
     struct model_cache_entry place; /* [lock] */
     uint32_t sent;                  /* users whose slots may be in the stages [lock] */
+    uint32_t rows_max;              /* of a request; 0: any [lock] */
     uint32_t uses;                  /* not yet reported by models_harvest [lock] */
     struct model_answers answers;   /* [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */

@@ -7,12 +7,15 @@
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
 
+/* With the lock. */
 static struct oip_model_info
 info_of(const struct model *model)
 {
-    return model->info != NULL
-               ? model->info->oip
-               : (struct oip_model_info){.name = model->name, .version = "1", .platform = ""};
+    if (model->info == NULL)
+        return (struct oip_model_info){.name = model->name, .version = "1", .platform = ""};
+    struct oip_model_info info = model->info->oip;
+    info.rows_max = model->rows_max;
+    return info;
 }
 
 /* With the lock. The texts are copied: they change while the model is looked at. */
@@ -69,12 +72,30 @@ struct oip_model_info
 model_info(const struct lane *lane, struct model *model)
 {
     registry_lock(model->registry);
-    const struct model_info *info = model->info;
+    bool is_known = model->info != NULL;
+    struct oip_model_info info = info_of(model);
     registry_unlock(model->registry);
-    if (info != NULL)
-        return info->oip;
+    if (is_known)
+        return info;
     struct oip_model_info of_lane = lane->info;
     of_lane.name = model->name;
     of_lane.version = NULL; /* known when it is loaded */
     return of_lane;
+}
+
+enum status
+models_configure(struct model_registry *registry, const char *id, const struct sidecar *settings,
+                 struct error *error)
+{
+    struct model *model = registry_find(registry, id);
+    if (model == NULL || model->info == NULL || model->place.state != MODEL_IS_LOADED)
+        return error_set(error, STATUS_ABORTED, "it was unloaded meanwhile: try again");
+    if (settings != NULL && sidecar_check_loaded(settings, &model->info->oip, error) != STATUS_OK)
+        return error_prefix(error, "config");
+    const struct sidecar_tensors *tensors =
+        settings != NULL ? &settings->tensors : model->source.tensors;
+    registry_lock(registry);
+    model->rows_max = tensors != NULL ? tensors->rows_max : 0;
+    registry_unlock(registry);
+    return STATUS_OK;
 }

@@ -117,7 +117,7 @@ model_source_set(struct model_source *source, const struct model_spec *spec, con
     source->given = strdup(spec->path);
     source->path = strdup(path);
     source->key = strdup(spec->key);
-    if (spec->tensors != NULL && spec->tensors->count > 0) {
+    if (spec->tensors != NULL && (spec->tensors->count > 0 || spec->tensors->rows_max > 0)) {
         source->tensors = malloc(sizeof(*source->tensors));
         CHECK(source->tensors != NULL);
         *source->tensors = *spec->tensors;

@@ -25,6 +25,7 @@ struct catalog;
 struct model;
 struct pipeline;
 struct model_registry;
+struct sidecar;
 struct sidecar_tensors;
 
 enum model_state {
@@ -127,6 +128,12 @@ typedef void model_done(void *context, const struct error *error, const struct m
  */
 void models_load(struct catalog *catalog, const struct model_spec *spec, model_done *done,
                  void *context);
+
+/* Has a loaded model's requests judged by these settings, instead of those of its files, until it
+ * is loaded again; NULL: by those of its files. FAILED_PRECONDITION, INVALID_ARGUMENT: they
+ * contradict the model; ABORTED: it is not loaded. */
+enum status models_configure(struct model_registry *registry, const char *id,
+                             const struct sidecar *settings, struct error *error) WARN_UNUSED;
 
 /* Unloads a model and forgets it, unless it is listed. Done when no worker has anything left of it;
  * a load under way is awaited, a queued one cancelled. An unknown id is no error. */

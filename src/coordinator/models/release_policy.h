@@ -15,6 +15,17 @@ struct release_policy {
     char numbers[RELEASE_POLICY_MAX][RELEASE_POLICY_NUMBER_BYTES];
 };
 
+static inline bool
+release_policy_is(const struct release_policy *policy, const struct release_policy *other)
+{
+    if (policy->kind != other->kind || policy->count != other->count)
+        return false;
+    for (uint32_t i = 0; policy->kind == RELEASES_SPECIFIC && i < policy->count; i++)
+        if (strcmp(policy->numbers[i], other->numbers[i]) != 0)
+            return false;
+    return true;
+}
+
 /* Whether it takes this release, of which there are `taken` higher ones that it takes. */
 static inline bool
 release_policy_takes(const struct release_policy *policy, const char *number, uint32_t taken)

@@ -38,7 +38,8 @@ struct released {
     char *id, *path, *key;
     struct release there[LOOK_RELEASES_MAX]; /* the highest first */
     uint32_t there_count;
-    struct release_policy policy;
+    struct release_policy policy;       /* by which they are chosen */
+    struct release_policy files_policy; /* that of the model's files */
     struct sidecar_tensors tensors;
     char beside[SERVED_MAX][LOOK_RELEASE_BYTES]; /* listed under ids of their own */
     uint32_t beside_count;
@@ -256,7 +257,7 @@ releases_list(struct releases *releases, struct catalog *catalog,
     model->catalog = catalog;
     set_text(&model->path, spec->path);
     set_text(&model->key, spec->key);
-    model->policy = *seen->policy;
+    model->policy = model->files_policy = *seen->policy;
     model->tensors = *spec->tensors;
     take_releases(model, seen);
     bool was_listed = models_is_listed(catalog, spec->id);
@@ -311,6 +312,39 @@ releases_fall_back(struct releases *releases, const char *id, const char *number
         return true;
     from->broken = false;
     return false;
+}
+
+enum status
+releases_judge_policy(const struct releases *releases, const char *id,
+                      const struct release_policy *policy, bool *is_other, struct error *error)
+{
+    const struct released *model = find(releases, id);
+    *is_other = false;
+    if (model == NULL)
+        return STATUS_OK;
+    const struct release_policy *wanted = policy != NULL ? policy : &model->files_policy;
+    *is_other = !release_policy_is(&model->policy, wanted);
+    for (uint32_t i = 0; i < model->there_count; i++)
+        if (policy == NULL || (!model->there[i].withdrawn &&
+                               release_policy_takes(policy, model->there[i].seen.number, 0)))
+            return STATUS_OK;
+    return error_set(error, STATUS_NOT_FOUND,
+                     "version_policy: the model's folder has none of these versions, or they were "
+                     "rolled back");
+}
+
+enum status
+releases_set_policy(struct releases *releases, const char *id, const struct release_policy *policy,
+                    struct error *error)
+{
+    struct released *model = find(releases, id);
+    struct releases_served served;
+    if (model == NULL)
+        return STATUS_OK;
+    model->policy = policy != NULL ? *policy : model->files_policy;
+    for (uint32_t i = 0; i < model->there_count; i++)
+        model->there[i].broken = false; /* it is tried again */
+    return list_served(model, &served, error);
 }
 
 enum status

@@ -33,6 +33,17 @@ bool releases_unlist(struct releases *releases, struct catalog *catalog, const c
  * there is none. */
 bool releases_fall_back(struct releases *releases, const char *id, const char *number);
 
+/* `is_other`: the model's releases, if it has any, are chosen by another policy now. NULL: that of
+ * its files. NOT_FOUND: the policy takes none of them. */
+enum status releases_judge_policy(const struct releases *releases, const char *id,
+                                  const struct release_policy *policy, bool *is_other,
+                                  struct error *error) WARN_UNUSED;
+/* Has the model's releases chosen by that policy until its files change; NULL: by the one of its
+ * files. Returns as models_list. */
+enum status releases_set_policy(struct releases *releases, const char *id,
+                                const struct release_policy *policy,
+                                struct error *error) WARN_UNUSED;
+
 /* Withdraws the default release: the next lower one becomes the default, loads beside it and then
  * replaces it. The numbers of both are for the answer. NOT_FOUND: no such model;
  * FAILED_PRECONDITION: it has no releases, or no lower one. */

@@ -204,6 +204,12 @@ load_successor(struct model *model, const struct model_spec *spec, const char *p
     return true;
 }
 
+static uint32_t
+rows_max_of(const struct sidecar_tensors *tensors)
+{
+    return tensors != NULL ? tensors->rows_max : 0;
+}
+
 /* Whether config.pbtxt describes the same tensors. */
 static bool
 tensors_are(const struct model_source *source, const struct model_spec *spec)
@@ -211,7 +217,7 @@ tensors_are(const struct model_source *source, const struct model_spec *spec)
     uint32_t count = spec->tensors == NULL ? 0 : spec->tensors->count;
     if (count != (source->tensors == NULL ? 0 : source->tensors->count))
         return false;
-    if (count > 0 && spec->tensors->is_batched != source->tensors->is_batched)
+    if (rows_max_of(spec->tensors) != rows_max_of(source->tensors))
         return false;
     for (uint32_t i = 0; i < count; i++) {
         const struct sidecar_tensor *now = &spec->tensors->at[i];

@@ -24,6 +24,8 @@ static const struct {
     {"mlp", "mlp"},
 };
 
+enum { ROWS_DIGITS_MAX = 9 };
+
 const char *const sidecar_files[SIDECAR_KINDS] = {"config.pbtxt", "model-settings.json"};
 
 struct sidecar_asked {
@@ -31,17 +33,25 @@ struct sidecar_asked {
     const char *id;
 };
 
-static enum status
-take_format(struct sidecar *sidecar, const char *member, const char *name, struct error *error)
+/* NULL: no format has that name. */
+static const struct model_format *
+format_named(const char *name)
 {
     for (size_t i = 0; i < ARRAY_COUNT(names); i++)
         for (size_t k = 0; k < FORMAT_COUNT; k++)
             if (strcmp(names[i].name, name) == 0 &&
-                strcmp(model_formats[k].name, names[i].format) == 0) {
-                sidecar->format_member = member;
-                sidecar->format = &model_formats[k];
-                return STATUS_OK;
-            }
+                strcmp(model_formats[k].name, names[i].format) == 0)
+                return &model_formats[k];
+    return NULL;
+}
+
+static enum status
+take_format(struct sidecar *sidecar, const char *member, const char *name, struct error *error)
+{
+    sidecar->format_member = member;
+    sidecar->format = format_named(name);
+    if (sidecar->format != NULL)
+        return STATUS_OK;
     return error_set(error, STATUS_INVALID_ARGUMENT,
                      "%s: \"%.60s\" is not served here: xgboost, onnx and mlp are", member, name);
 }
@@ -79,6 +89,14 @@ sidecar_check_format(const struct sidecar *sidecar, const struct model_format *f
         return STATUS_OK;
     return error_set(error, STATUS_INVALID_ARGUMENT, "%s says %s, but the file is of format %s",
                      sidecar->format_member, sidecar->format->name, format->name);
+}
+
+enum status
+sidecar_check_loaded(const struct sidecar *sidecar, const struct oip_model_info *model,
+                     struct error *error)
+{
+    enum status status = sidecar_check_format(sidecar, format_named(model->platform), error);
+    return status == STATUS_OK ? sidecar_check_tensors(&sidecar->tensors, model, error) : status;
 }
 
 /* ---- tensors ---- */
@@ -146,11 +164,10 @@ sidecar_check_tensors(const struct sidecar_tensors *tensors, const struct oip_mo
         if (spec == NULL)
             continue;
         bool fits = is_type(tensor->datatype, spec->datatype);
-        if (fits && is_shape(tensor, tensors->is_batched, spec))
+        if (fits && is_shape(tensor, tensors->rows_max > 0, spec))
             continue;
-        return error_set(error, STATUS_FAILED_PRECONDITION, "%s: %s \"%s\": the model has other %s",
-                         sidecar_files[SIDECAR_TRITON], tensor->member, tensor->name,
-                         fits ? "dims" : "data_type");
+        return error_set(error, STATUS_FAILED_PRECONDITION, "%s \"%s\": the model has other %s",
+                         tensor->member, tensor->name, fits ? "dims" : "data_type");
     }
     return STATUS_OK;
 }
@@ -200,6 +217,18 @@ take_policy(struct release_policy *policy, const struct pbtxt_item *item, struct
 }
 
 static enum status
+take_rows(struct sidecar_tensors *tensors, const char *number, struct error *error)
+{
+    size_t bytes = strlen(number);
+    if (bytes == 0 || bytes > ROWS_DIGITS_MAX || strspn(number, "0123456789") != bytes)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "max_batch_size: \"%.40s\" is not a whole number of at most %d digits",
+                         number, ROWS_DIGITS_MAX);
+    tensors->rows_max = (uint32_t)strtoul(number, NULL, 10);
+    return STATUS_OK;
+}
+
+static enum status
 visit_triton(void *context, const struct pbtxt_item *item, struct error *error)
 {
     const struct sidecar_asked *asked = context;
@@ -209,15 +238,16 @@ visit_triton(void *context, const struct pbtxt_item *item, struct error *error)
     bool is_value = item->kind == PBTXT_VALUE && path[first] == '\0';
     if (is_value && strcmp(path, "name") == 0)
         return check_id(asked->id, item->text, error);
-    if (is_value && item->text[0] != '\0' &&
-        (strcmp(path, "platform") == 0 || strcmp(path, "backend") == 0))
-        return take_format(sidecar, path[0] == 'p' ? "platform" : "backend", item->text, error);
+    if (is_value && (strcmp(path, "platform") == 0 || strcmp(path, "backend") == 0))
+        return item->text[0] == '\0' ? STATUS_OK
+                                     : take_format(sidecar, path[0] == 'p' ? "platform" : "backend",
+                                                   item->text, error);
     if (strncmp(path, "version_policy", first) == 0 && first == strlen("version_policy"))
         return take_policy(&sidecar->policy, item, error);
-    bool is_tensor = strncmp(path, "input", first) == 0 || strncmp(path, "output", first) == 0;
     if (is_value && strcmp(path, "max_batch_size") == 0)
-        sidecar->tensors.is_batched = strtol(item->text, NULL, 10) > 0;
-    else if (is_tensor && first >= strlen("input"))
+        return take_rows(&sidecar->tensors, item->text, error);
+    bool is_tensor = strncmp(path, "input", first) == 0 || strncmp(path, "output", first) == 0;
+    if (is_tensor && first >= strlen("input"))
         take_tensor(&sidecar->tensors, item);
     else
         ignore(sidecar->ignored[SIDECAR_TRITON], path, first);
@@ -231,6 +261,113 @@ sidecar_read_triton(struct sidecar *sidecar, const char *id, const char *text, s
     struct sidecar_asked asked = {sidecar, id};
     enum status status = pbtxt_read(text, bytes, visit_triton, &asked, error);
     return status == STATUS_OK ? status : error_prefix(error, "%s", sidecar_files[SIDECAR_TRITON]);
+}
+
+/* ---- Triton, as JSON ---- */
+
+enum { ORDER_PATH_BYTES = 128 };
+
+static enum status visit_members(const struct sidecar_asked *asked, const char *path,
+                                 json_t *object, uint32_t depth, struct error *error);
+
+/* The text of a number, a truth value or a string, which is cut. */
+static void
+scalar_text(const json_t *value, char text[PBTXT_TEXT_BYTES])
+{
+    if (json_is_string(value))
+        snprintf(text, PBTXT_TEXT_BYTES, "%s", json_string_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, PBTXT_TEXT_BYTES, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(text, PBTXT_TEXT_BYTES, "%.17g", json_real_value(value));
+    else
+        snprintf(text, PBTXT_TEXT_BYTES, "%s", json_is_true(value) ? "true" : "false");
+}
+
+static enum status
+visit_value(const struct sidecar_asked *asked, const char *path, json_t *value, uint32_t depth,
+            struct error *error)
+{
+    char text[PBTXT_TEXT_BYTES] = "";
+    struct pbtxt_item item = {.kind = PBTXT_MESSAGE, .path = path, .text = text};
+    enum status status = STATUS_OK;
+    if (depth == PBTXT_DEPTH_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT, "nested too deeply");
+    if (json_is_null(value))
+        return STATUS_OK;
+    if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value) && status == STATUS_OK; i++)
+            status = visit_value(asked, path, json_array_get(value, i), depth + 1, error);
+        return status;
+    }
+    if (!json_is_object(value)) {
+        item.kind = PBTXT_VALUE;
+        scalar_text(value, text);
+    }
+    status = visit_triton((void *)(uintptr_t)asked, &item, error);
+    return status == STATUS_OK && json_is_object(value)
+               ? visit_members(asked, path, value, depth + 1, error)
+               : status;
+}
+
+/* Appends a member's name, or its form in JSON ("maxBatchSize"), as protobuf has it. False: the
+ * path is too long. */
+static bool
+extend_path(char path[ORDER_PATH_BYTES], const char *member)
+{
+    size_t used = strlen(path);
+    if (used > 0)
+        path[used++] = '.';
+    for (; *member != '\0' && used + 2 < ORDER_PATH_BYTES; member++) {
+        bool is_upper = *member >= 'A' && *member <= 'Z';
+        if (is_upper)
+            path[used++] = '_';
+        path[used++] = is_upper ? (char)(*member - 'A' + 'a') : *member;
+    }
+    path[used] = '\0';
+    return *member == '\0';
+}
+
+static enum status
+visit_members(const struct sidecar_asked *asked, const char *path, json_t *object, uint32_t depth,
+              struct error *error)
+{
+    for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at)) {
+        char longer[ORDER_PATH_BYTES];
+        snprintf(longer, sizeof(longer), "%s", path);
+        if (!extend_path(longer, json_object_iter_key(at)))
+            return error_set(error, STATUS_INVALID_ARGUMENT, "names are too long");
+        if (visit_value(asked, longer, json_object_iter_value(at), depth, error) != STATUS_OK)
+            return error->status;
+    }
+    return STATUS_OK;
+}
+
+/* The caller of an order does not see the log. */
+static enum status
+refuse_ignored(const char *ignored, struct error *error)
+{
+    static const char harmless[] = "dynamic_batching";
+    if (ignored[0] == '\0' || strcmp(ignored, harmless) == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT, "not supported: leave out %s", ignored);
+}
+
+enum status
+sidecar_read_order(struct sidecar *sidecar, const char *id, const char *text, size_t bytes,
+                   struct error *error)
+{
+    const struct sidecar_asked asked = {sidecar, id};
+    json_error_t mistake;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &mistake);
+    enum status status = json_is_object(root)
+                             ? visit_members(&asked, "", root, 0, error)
+                             : error_set(error, STATUS_INVALID_ARGUMENT, "%s",
+                                         root == NULL ? mistake.text : "it is not a JSON object");
+    json_decref(root);
+    if (status == STATUS_OK)
+        status = refuse_ignored(sidecar->ignored[SIDECAR_TRITON], error);
+    return status == STATUS_OK ? status : error_prefix(error, "config");
 }
 
 /* ---- MLServer ---- */

@@ -4,8 +4,9 @@
  * `model-settings.json`. Their members are taken over where Shoal has them, refused where they
  * contradict the model, and else ignored, by name. Pure.
  *
- * `config.pbtxt`: name, platform or backend, version_policy; input and output are compared with the
- * loaded model's tensors. Their shapes lack the batch unless max_batch_size is 0.
+ * `config.pbtxt`: name, platform or backend, version_policy, max_batch_size (the rows that a
+ * request may have); input and output are compared with the loaded model's tensors. Their shapes
+ * lack the batch unless max_batch_size is 0. An order to load may bring the same as JSON.
  *
  * `model-settings.json`: name, implementation, parameters.uri, parameters.version.
  */
@@ -39,8 +40,8 @@ struct sidecar_tensor {
 
 struct sidecar_tensors {
     uint32_t count;
-    bool is_batched; /* max_batch_size is not 0: each shape lacks the batch */
-    bool has_more;   /* than fit; those are not compared */
+    uint32_t rows_max; /* of a request, and each shape lacks the batch; 0: any, and it does not */
+    bool has_more;     /* than fit; those are not compared */
     struct sidecar_tensor at[SIDECAR_TENSORS_MAX];
 };
 
@@ -62,11 +63,20 @@ enum status sidecar_read_triton(struct sidecar *sidecar, const char *id, const c
 enum status sidecar_read_mlserver(struct sidecar *sidecar, const char *id, const char *text,
                                   size_t bytes, struct error *error) WARN_UNUSED;
 
-/* INVALID_ARGUMENT: a loaded model's tensor of the same name has another type or shape. Tensors of
- * other names are not compared: modelets name them in their own way. */
+/* The JSON of an order to load, which stands for `config.pbtxt`. INVALID_ARGUMENT: also a member
+ * that has no effect, but for dynamic_batching, which says how a stage works. */
+enum status sidecar_read_order(struct sidecar *sidecar, const char *id, const char *text,
+                               size_t bytes, struct error *error) WARN_UNUSED;
+
+/* FAILED_PRECONDITION: a loaded model's tensor of the same name has another type or shape. Tensors
+ * of other names are not compared: modelets name them in their own way. */
 enum status sidecar_check_tensors(const struct sidecar_tensors *tensors,
                                   const struct oip_model_info *model,
                                   struct error *error) WARN_UNUSED;
+
+/* The same of tensors and format. */
+enum status sidecar_check_loaded(const struct sidecar *sidecar, const struct oip_model_info *model,
+                                 struct error *error) WARN_UNUSED;
 
 /* INVALID_ARGUMENT: the model's files are of another format than the sidecar names. */
 enum status sidecar_check_format(const struct sidecar *sidecar, const struct model_format *format,

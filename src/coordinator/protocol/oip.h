@@ -31,6 +31,7 @@ struct oip_model_info {
     uint32_t input_count;
     const struct handshake_tensor *outputs;
     uint32_t output_count;
+    uint32_t rows_max; /* of a request, in inputs of any number of rows; 0: any */
 };
 
 struct shared_memory;

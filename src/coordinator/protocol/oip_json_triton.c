@@ -21,6 +21,21 @@ wrong_member(const char *key, const char *must, struct error *error)
 }
 
 static enum status
+read_config(struct triton_request *request, const json_t *value, struct error *error)
+{
+    if (!json_is_string(value))
+        return wrong_member("config", "a string: the configuration as JSON", error);
+    size_t bytes = json_string_length(value);
+    if (bytes > TRITON_CONFIG_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "parameter \"config\" has %zu bytes: at most %d", bytes,
+                         TRITON_CONFIG_BYTES_MAX);
+    memcpy(request->config, json_string_value(value), bytes + 1);
+    request->has_config = true;
+    return STATUS_OK;
+}
+
+static enum status
 read_parameters(struct triton_request *request, json_t *parameters, struct error *error)
 {
     const char *key;
@@ -34,6 +49,11 @@ read_parameters(struct triton_request *request, json_t *parameters, struct error
             strlen(key) < sizeof(request->parameter) ? strlen(key) : sizeof(request->parameter) - 1;
         if (harmless)
             continue;
+        if (request->method == TRITON_LOAD && strcmp(key, "config") == 0) {
+            if (read_config(request, value, error) != STATUS_OK)
+                return error->status;
+            continue;
+        }
         memcpy(request->parameter, key, bytes);
         request->parameter[bytes] = '\0';
     }

@@ -25,12 +25,31 @@ input_given(const struct oip_request *request, const char *name)
 }
 
 static enum status
+check_rows(const struct shoal_tensor *tensor, const struct oip_model_info *model,
+           struct error *error)
+{
+    const struct handshake_tensor *spec =
+        spec_find(model->inputs, model->input_count, tensor->name);
+    bool has_rows =
+        spec != NULL && spec->rank != SHOAL_RANK_ANY && spec->rank > 0 && spec->shape[0] == -1;
+    if (model->rows_max == 0 || !has_rows || tensor->shape[0] <= (int64_t)model->rows_max)
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID_ARGUMENT,
+                     "tensor \"%s\": %lld rows, but model \"%s\" takes at most %u in a request "
+                     "(max_batch_size)",
+                     tensor->name, (long long)tensor->shape[0], model->name,
+                     (unsigned)model->rows_max);
+}
+
+static enum status
 check_inputs(const struct oip_request *request, const struct oip_model_info *model,
              struct error *error)
 {
     for (uint32_t i = 0; i < request->message->n_inputs; i++) {
         enum status status = spec_check_input(&request->inputs[i].tensor, model->inputs,
                                               model->input_count, model->name, error);
+        if (status == STATUS_OK)
+            status = check_rows(&request->inputs[i].tensor, model, error);
         if (status != STATUS_OK)
             return status;
     }

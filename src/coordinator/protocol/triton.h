@@ -35,7 +35,10 @@ extern const char *const triton_paths[TRITON_METHOD_COUNT];
 /* The method has one of these paths (CHECK). */
 enum triton_method triton_method_of(const char *path);
 
-enum { TRITON_REQUEST_BYTES_MAX = 64 * 1024 }; /* of any of these requests */
+enum {
+    TRITON_REQUEST_BYTES_MAX = 64 * 1024, /* of any of these requests */
+    TRITON_CONFIG_BYTES_MAX = 8 * 1024 - 1,
+};
 
 struct triton_request {
     enum triton_method method;
@@ -45,6 +48,8 @@ struct triton_request {
     char after[SHOAL_NAME_BYTES_MAX + 1];     /* INDEX: only names after this one */
     uint32_t limit;                           /* INDEX: of rows; 0: none */
     char parameter[SHOAL_NAME_BYTES_MAX + 1]; /* LOAD, UNLOAD: one that is not supported; "" */
+    bool has_config;
+    char config[TRITON_CONFIG_BYTES_MAX + 1]; /* LOAD: instead of the files' configuration */
     char key[SHOAL_NAME_BYTES_MAX + 1];       /* of shared memory, this and the next */
     uint64_t offset;
     uint64_t bytes;

@@ -44,7 +44,7 @@ enum triton_member {
     MEMBER_BYTES,
 };
 
-enum { FIELDS = 5 };
+enum { FIELDS = 5, PARAMETER_STRING = 3 };
 
 /* By field number. */
 static const enum triton_member fields[TRITON_METHOD_COUNT][FIELDS] = {
@@ -78,6 +78,42 @@ keep_text(char *to, struct wire_cursor text, struct error *error)
     return STATUS_OK;
 }
 
+static enum status
+keep_config(struct triton_request *request, struct wire_cursor text, struct error *error)
+{
+    size_t bytes = (size_t)text.left;
+    if (bytes > TRITON_CONFIG_BYTES_MAX)
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "parameter \"config\" has %zu bytes: at most %d", bytes,
+                         TRITON_CONFIG_BYTES_MAX);
+    wire_read(&text, request->config, bytes);
+    request->config[bytes] = '\0';
+    request->has_config = true;
+    return wire_text_ok((const unsigned char *)request->config, bytes)
+               ? STATUS_OK
+               : error_set(error, STATUS_INVALID_ARGUMENT,
+                           "parameter \"config\" must be UTF-8 without a zero byte");
+}
+
+/* Of a ModelRepositoryParameter with text. */
+static enum status
+read_config(struct triton_request *request, struct wire_cursor parameter, struct error *error)
+{
+    struct wire_field field;
+    enum wire_result result;
+    enum status status = STATUS_OK;
+    bool is_text = false;
+    while (status == STATUS_OK && (result = wire_next(&parameter, &field)) == WIRE_FIELD) {
+        is_text = field.number == PARAMETER_STRING && field.type == WIRE_BYTES;
+        if (is_text)
+            status = keep_config(request, field.data, error);
+    }
+    if (status == STATUS_OK && (result == WIRE_MALFORMED || !is_text))
+        return error_set(error, STATUS_INVALID_ARGUMENT,
+                         "parameter \"config\" must be a string_param: the configuration as JSON");
+    return status;
+}
+
 /* Models have no dependents here, so the parameter changes nothing. */
 static bool
 is_harmless(const struct triton_request *request)
@@ -90,20 +126,26 @@ keep_parameter(struct triton_request *request, struct wire_cursor entry, struct 
 {
     struct wire_field field;
     enum wire_result result;
+    struct wire_cursor value = {0};
     if (request->parameter[0] != '\0')
         return STATUS_OK; /* one is enough to refuse */
     while ((result = wire_next(&entry, &field)) == WIRE_FIELD) {
+        if (field.number == 2 && field.type == WIRE_BYTES)
+            value = field.data;
         if (field.number != 1 || field.type != WIRE_BYTES)
             continue;
+        if (field.data.left > SHOAL_NAME_BYTES_MAX) /* cut, it is refused by its beginning */
+            field.data.left = SHOAL_NAME_BYTES_MAX;
         enum status status = keep_text(request->parameter, field.data, error);
         if (status != STATUS_OK)
             return status;
     }
     if (result == WIRE_MALFORMED)
         return error_set(error, STATUS_INVALID_ARGUMENT, "the request is malformed, or cut short");
-    if (is_harmless(request))
+    bool is_config = request->method == TRITON_LOAD && strcmp(request->parameter, "config") == 0;
+    if (is_config || is_harmless(request))
         request->parameter[0] = '\0';
-    return STATUS_OK;
+    return is_config ? read_config(request, value, error) : STATUS_OK;
 }
 
 static enum status

@@ -145,7 +145,10 @@ triton_put_config(struct bytes *out, const struct oip_model_info *model,
     wire_append_run(&config, 1, model->name, strlen(model->name));
     wire_append_run(&config, 2, platform, strlen(platform));
     if (has_rows)
-        wire_append_number(&config, 4, batching->batch_size > 0 ? batching->batch_size : 1);
+        wire_append_number(&config, 4,
+                           model->rows_max > 0        ? model->rows_max
+                           : batching->batch_size > 0 ? batching->batch_size
+                                                      : 1);
     put_tensors(&config, model, has_rows);
     if (batching->batch_size > 0) {
         Inference__ModelDynamicBatching dynamic = INFERENCE__MODEL_DYNAMIC_BATCHING__INIT;
