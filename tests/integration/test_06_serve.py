@@ -151,6 +151,9 @@ class TestServe(unittest.TestCase):
             self.assertAlmostEqual(value, shoal_boosters.answers(2)[0], places=5)
             (models / "broken.ubj").write_text("no booster")
             shoald.wait_log('model_not_listed pipeline=\\S+ model="broken.ubj"')
+            self.booster(models / "last.json", 3)
+            self.paste(shoald, "last")  # all pipelines have looked since
+            self.assertEqual(shoald.stderr.count('model="broken.ubj"'), 1)
 
     def serve(self, *arguments):
         done = subprocess.run([BIN / "shoald", "serve", *map(str, arguments)], capture_output=True,

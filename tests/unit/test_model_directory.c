@@ -130,13 +130,13 @@ unlist(void *context, const char *id)
     *model = rig.models[--rig.model_count];
 }
 
-static void
-keep(void *context, const char *id, const struct error *why)
+static enum directory_listing
+refuse(void *context, const char *id, const struct error *why)
 {
     (void)context;
-    assert_true(is_listed(id));
     assert_true(why->status != STATUS_OK);
-    rig.kept++;
+    rig.kept += is_listed(id);
+    return is_listed(id) ? LISTING_DONE : LISTING_REFUSED;
 }
 
 /* ---- waiting ---- */
@@ -299,7 +299,7 @@ start_looking(int64_t look_ns)
                                                     .look_ns = look_ns,
                                                     .list = list,
                                                     .unlist = unlist,
-                                                    .keep = keep,
+                                                    .refuse = refuse,
                                                     .context = &rig};
     assert_int_equal(model_directory_create(&options, &rig.directory, &error), STATUS_OK);
 }

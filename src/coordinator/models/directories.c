@@ -134,11 +134,21 @@ unlist(void *context, const char *id)
     (void)releases_unlist(asker->all->releases, asker->pipeline->catalog, id);
 }
 
-static void
-keep(void *context, const char *id, const struct error *why)
+/* All pipelines of the root see the same: the one that lists it keeps it, else one logs it. */
+static enum directory_listing
+refuse(void *context, const char *id, const struct error *why)
 {
     const struct directories_watched *asker = context;
-    models_keep(asker->pipeline->catalog, id, why);
+    const struct model_directories *all = asker->all;
+    if (models_is_listed(asker->pipeline->catalog, id)) {
+        models_keep(asker->pipeline->catalog, id, why);
+        return LISTING_DONE;
+    }
+    for (uint32_t i = 0; i < all->count; i++)
+        if (share_root(all->pipelines[i], asker->pipeline) &&
+            models_is_listed(all->pipelines[i]->catalog, id))
+            return LISTING_OTHERS;
+    return speaks_for_root(asker) ? LISTING_REFUSED : LISTING_OTHERS;
 }
 
 static enum status
@@ -151,7 +161,7 @@ watch(struct directories_watched *watched, struct loop *loop, struct error *erro
                                                     .id = pipeline->options.config->models.id,
                                                     .list = list,
                                                     .unlist = unlist,
-                                                    .keep = keep,
+                                                    .refuse = refuse,
                                                     .context = watched};
     return model_directory_create(&options, &watched->directory, error);
 }

@@ -51,7 +51,7 @@ struct directory_entry {
 /* Work for the loop thread: written by the looking thread before, read by the loop thread after the
  * hand-over. */
 struct directory_change {
-    enum { CHANGE_UNLIST, CHANGE_LIST, CHANGE_KEEP } what;
+    enum { CHANGE_UNLIST, CHANGE_LIST, CHANGE_REFUSE } what;
     char *key;                     /* of a model to be listed */
     uint64_t version;              /* for a model to be listed */
     struct directory_entry *entry; /* NULL: the outcome is not wanted */
@@ -121,7 +121,9 @@ carry_out(struct model_directory *directory, struct directory_change *change)
     change->listing = LISTING_DONE;
     switch (change->what) {
     case CHANGE_UNLIST: options->unlist(options->context, change->id); break;
-    case CHANGE_KEEP: options->keep(options->context, change->id, &change->error); break;
+    case CHANGE_REFUSE:
+        change->listing = options->refuse(options->context, change->id, &change->error);
+        break;
     case CHANGE_LIST:
         change->listing = options->list(options->context, &model, &change->error);
         break;
@@ -323,16 +325,11 @@ unlist(struct model_directory *directory, struct directory_entry *entry)
         (void)change_add(directory, entry);
 }
 
-/* Its files cannot be a model: as one that is listed it is kept. */
 static void
 refuse(struct model_directory *directory, struct directory_entry *entry, const struct error *why)
 {
-    if (!entry->listed) {
-        complain(directory, entry, why->text);
-        return;
-    }
     struct directory_change *change = change_add(directory, entry);
-    change->what = CHANGE_KEEP;
+    change->what = CHANGE_REFUSE;
     change->error = *why;
 }
 
