@@ -90,6 +90,10 @@ class TestStat(unittest.TestCase):
         out = self.stat().out
         self.assertRegex(out, rf"^node ready, pid {self.shoald.pid}, up ")
         self.assertRegex(out, r"(?m)^pipeline echo\n  requests 23  ok 20  ")
+        reasons = [name.removeprefix("rejected_") for name in self.shoald.pipeline_stat("echo")
+                   if name.startswith("rejected_")]
+        self.assertLess({"full", "predicted", "share"}, set(reasons))
+        self.assertRegex(out, r"(?m)^  refused:" + "".join(rf"  {reason} \d+" for reason in reasons) + "$")
         self.assertRegex(out, r"(?m)^  in flight \d+ of 32 .*latency p50 [\d.]+ [mu]s p99 ")
         self.assertRegex(out, r"(?m)^  stage +workers +depth +items .* restarts +heartbeat$")
         self.assertRegex(out, r"(?m)^  batch +2/2 +0 +2\d ")
