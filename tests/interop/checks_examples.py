@@ -33,17 +33,16 @@ RUN = {
     "simple_http_shm_client": (), "simple_grpc_shm_client": (),
     "simple_http_shm_string_client": (), "simple_grpc_shm_string_client": (),
     "simple_grpc_custom_repeat": (),
+    **{f"simple_{way}_sequence_sync_infer_client": () for way in ("http", "grpc")},
+    "simple_grpc_sequence_stream_infer_client": (), "simple_grpc_aio_sequence_stream_infer_client": (),
     "reuse_infer_objects_client": (), "reuse_infer_objects_client gRPC": ("-i", "grpc"),
 }
 NAME = ('"triton"', '"shoal"')
 EDITS = {"simple_http_health_metadata": NAME, "simple_grpc_health_metadata": NAME}
 
 CONTROL = {"simple_http_model_control": 7, "simple_grpc_model_control": 8}
-SEQUENCES = "stateful models: a node has none"
 SKIPPED = {
     **{f"simple_{way}_cudashm_client": "CUDA shared memory: no GPU" for way in ("http", "grpc")},
-    **{f"simple_{way}_sequence_sync_infer_client": SEQUENCES for way in ("http", "grpc")},
-    "simple_grpc_sequence_stream_infer_client": SEQUENCES,
     "image_client, grpc_image_client, ensemble_image_client, grpc_client": "models of images, not at hand",
     "memory_growth_test": "runs for hours",
 }

@@ -170,7 +170,7 @@ def start_node():
                  models={"root": "simples", "memory_mib": 256}),
         http=ANY_PORT, http_control="on", message_mib=16), ["--no-pin", "--listen", f"127.0.0.1:{port}"])
     shutil.copy(EXAMPLES / "digits" / "digits.ubj", shoald.folder)
-    for name in ("simple", "simple_identity", "simple_int8", "simple_string"):
+    for name in ("simple", "simple_identity", "simple_int8", "simple_sequence", "simple_string"):
         (pathlib.Path(shoald.folder) / "simples" / name).mkdir(parents=True)
     shoald.grpc_port = port
     return shoald

@@ -6,6 +6,7 @@
  *     …int8             the same with INT8
  *     …string           the same with decimal numbers as BYTES
  *     …identity         INPUT0 BYTES [-1,-1] → OUTPUT0, the same
+ *     …sequence         INPUT INT32 [-1,1] → OUTPUT, one more where the request begins a sequence
  *     …broken           cannot be loaded
  */
 #include <shoal/modelet.h>
@@ -17,7 +18,7 @@
 
 enum { COLUMNS = 16, LENGTH_BYTES = 4, DIGITS_MAX = 20 };
 
-enum kind { KIND_NUMBERS, KIND_INT8, KIND_STRINGS, KIND_IDENTITY };
+enum kind { KIND_NUMBERS, KIND_INT8, KIND_STRINGS, KIND_IDENTITY, KIND_SEQUENCE };
 
 struct simple {
     enum kind kind;
@@ -47,6 +48,7 @@ static const struct {
                       {SPEC("INPUT0", SHOAL_BYTES, COLUMNS), SPEC("INPUT1", SHOAL_BYTES, COLUMNS)},
                       {SPEC("OUTPUT0", SHOAL_BYTES, COLUMNS),
                        SPEC("OUTPUT1", SHOAL_BYTES, COLUMNS)}},
+    [KIND_SEQUENCE] = {1, {SPEC("INPUT", SHOAL_INT32, 1)}, {SPEC("OUTPUT", SHOAL_INT32, 1)}},
     [KIND_IDENTITY] = {1, {SPEC("INPUT0", SHOAL_BYTES, -1)}, {SPEC("OUTPUT0", SHOAL_BYTES, -1)}},
 };
 
@@ -61,10 +63,11 @@ load(void *instance, const struct shoal_model *spec, void **model, struct shoal_
     struct simple *simple = malloc(sizeof(*simple));
     if (simple == NULL)
         return SHOAL_RESOURCE_EXHAUSTED;
-    simple->kind = strstr(spec->id, "identity") != NULL ? KIND_IDENTITY
-                   : strstr(spec->id, "string") != NULL ? KIND_STRINGS
-                   : strstr(spec->id, "int8") != NULL   ? KIND_INT8
-                                                        : KIND_NUMBERS;
+    simple->kind = strstr(spec->id, "identity") != NULL   ? KIND_IDENTITY
+                   : strstr(spec->id, "string") != NULL   ? KIND_STRINGS
+                   : strstr(spec->id, "sequence") != NULL ? KIND_SEQUENCE
+                   : strstr(spec->id, "int8") != NULL     ? KIND_INT8
+                                                          : KIND_NUMBERS;
     *model = simple;
     return SHOAL_OK;
 }
@@ -213,6 +216,21 @@ run_strings(const struct shoal_host *host, struct shoal_item *item, const struct
 }
 
 static void
+run_sequence(const struct shoal_host *host, struct shoal_item *item)
+{
+    const struct shoal_tensor *in = &item->inputs[0];
+    struct shoal_parameter parameter = {0};
+    int32_t start = host->parameter(item, "sequence_start", &parameter) == 1 &&
+                    parameter.type == SHOAL_PARAMETER_BOOL && parameter.value.int64 != 0;
+    int32_t *out = host->output(item, "OUTPUT", SHOAL_INT32, in->rank, in->shape);
+    if (out == NULL)
+        return;
+    for (size_t i = 0; i < shoal_tensor_elements(in); i++)
+        out[i] = ((const int32_t *)in->data)[i] + start;
+    item->status = SHOAL_OK;
+}
+
+static void
 run_item(const struct simple *simple, const struct shoal_host *host, struct shoal_item *item)
 {
     const struct shoal_tensor *a = input(item, "INPUT0");
@@ -220,6 +238,8 @@ run_item(const struct simple *simple, const struct shoal_host *host, struct shoa
     if (simple->kind == KIND_IDENTITY && item->input_count == 1) {
         if (host->forward(item, 0, "OUTPUT0") == SHOAL_OK)
             item->status = SHOAL_OK;
+    } else if (simple->kind == KIND_SEQUENCE && item->input_count == 1) {
+        run_sequence(host, item);
     } else if (a == NULL || b == NULL || shoal_tensor_elements(a) != shoal_tensor_elements(b)) {
         host->fail(item, SHOAL_INVALID_ARGUMENT, "INPUT0 and INPUT1 must have the same shape");
     } else if (simple->kind == KIND_NUMBERS) {
