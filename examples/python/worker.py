@@ -182,6 +182,6 @@ def report(where, error):
     if isinstance(error, shoal.ShoalError):
         code, text = CODES.get(error.code, 2), error.text
     else:
-        code, text = 2, f"{type(error).__name__}: {str(error)[:TEXT_BYTES_MAX]}"
+        code, text = 2, ": ".join((type(error).__name__, *filter(None, [str(error)[:TEXT_BYTES_MAX]])))
     data = _printable(f"{where.decode('utf-8', 'replace')}{text[:TEXT_BYTES_MAX]}").encode()
     return code, data[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
