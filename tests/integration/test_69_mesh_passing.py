@@ -25,7 +25,7 @@ from test_69_mesh_runtimes import ANY, Loaded, Talk, call, echo, node_of, start_
 
 Code = grpc.StatusCode
 SERVICE = "/inference.GRPCInferenceService/"
-LACKING = (SERVICE + "ModelConfig", SERVICE + "ModelStatistics", "/mmesh.Other/Method", "/grpc.health.v1.Health/List")
+LACKING = (SERVICE + "ModelConfig", SERVICE + "ModelStatistics", "/grpc.health.v1.Health/List")
 OF_RUNTIMES = "/mmesh.ModelRuntime/"
 
 
@@ -41,6 +41,13 @@ class Methods(Loaded):
                     self.assertEqual(failure(bare), (Code.UNIMPLEMENTED, f"no such method: {method}"))
         for method in LACKING:
             self.assertEqual(self.runtime.count(method[1:]), len(self.ways))
+
+    def test_other_services_of_the_package_mmesh(self):
+        method = "/mmesh.Other/Method"
+        for registrar in self.ways:
+            self.assertEqual(call(registrar, "m", method=method), b"answer:hello")
+            bare = registrar.channel.unary_unary(method).future(b"", timeout=WAIT_SECONDS)
+            self.assertEqual(failure(bare), (Code.INVALID_ARGUMENT, "must include mm-model-id header"))
 
     def test_methods_of_shoal_stay_its_own(self):
         for name, registrar in self.registrars.items():

@@ -63,7 +63,8 @@ services_on_reflection_cancel(void *context, uint64_t tag)
 bool
 services_lack(const char *path)
 {
-    static const char *const ours[] = {"/inference.GRPCInferenceService/", "/mmesh.", "/grpc."};
+    static const char *const ours[] = {"/inference.GRPCInferenceService/", "/mmesh.ModelMesh/",
+                                       "/grpc."};
     if (strcmp(path, "/inference.GRPCInferenceService/ModelStreamInfer") == 0)
         return false;
     for (size_t i = 0; i < ARRAY_COUNT(ours); i++)
