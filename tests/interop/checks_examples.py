@@ -16,7 +16,7 @@ sys.path.insert(0, str(peers.SOURCE / "tests" / "integration"))
 from shoal_fixture import Shoald, free_port, node, pipeline, stage  # noqa: E402
 from shoal_rest import ANY_PORT, port_of  # noqa: E402
 
-EXAMPLES = pathlib.Path(peers.os.environ.get("INTEROP_EXAMPLES", "."))
+EXAMPLES = pathlib.Path(peers.os.environ.get("INTEROP_SOURCE", ".")) / "src" / "python" / "examples"
 RUN = {
     "simple_http_health_metadata": (), "simple_grpc_health_metadata": (),
     "simple_http_infer_client": (), "simple_grpc_infer_client": (),

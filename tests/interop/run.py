@@ -39,6 +39,7 @@ class Part:
     needs: tuple  # packages for pip; none: this Python
     programs: tuple
     what: str
+    seconds: int = CHECK_SECONDS
 
 
 PARTS = (
@@ -62,7 +63,15 @@ PARTS = (
          "Envoy with docs/gateway.md's configuration, the gateway as its picker"),
     Part("openai", ("openai",), (), "OpenAI's package, through the gateway to simulated servers"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
+    Part("modelmesh", (), ("git", "etcd", "javac", "mvn"),
+         "ModelMesh's own tests in Java, from $SHOAL_MODELMESH or github.com, with nodes in its place", 3600),
 )
+
+# Part -> variable with the folder of a checkout, where it is fetched from without, and what it must have.
+CHECKOUTS = {
+    "examples": ("SHOAL_TRITON_CLIENT", "https://github.com/triton-inference-server/client", "src/python/examples"),
+    "modelmesh": ("SHOAL_MODELMESH", "https://github.com/kserve/modelmesh", "src/test/java"),
+}
 
 
 class Unavailable(Exception):
@@ -74,6 +83,8 @@ def environment(part, upgrade):
     missing = [program for program in part.programs if shutil.which(program) is None]
     if missing:
         raise Unavailable(f"{', '.join(missing)}: not installed")
+    if not part.needs:
+        return sys.executable
     folder = pathlib.Path("build/interop").resolve() / part.name
     stamp, python = folder / "packages", folder / "bin" / "python3"
     if stamp.exists() and stamp.read_text().split() == list(part.needs) and not upgrade:
@@ -96,20 +107,21 @@ def environment(part, upgrade):
     return python
 
 
-def triton_examples():
-    """The folder of Triton's example clients, fetched once; None: they cannot be had."""
-    url = "https://github.com/triton-inference-server/client"
-    given = os.environ.get("SHOAL_TRITON_CLIENT")
-    folder = pathlib.Path(given or "build/interop/triton-client").resolve()
-    examples = folder / "src" / "python" / "examples"
-    if not given and not examples.exists():
+def checkout(part):
+    """The folder of a part's checkout, fetched once; "" without one."""
+    if part.name not in CHECKOUTS:
+        return ""
+    variable, url, inside = CHECKOUTS[part.name]
+    given = os.environ.get(variable)
+    folder = pathlib.Path(given or f"build/interop/{part.name}-checkout").resolve()
+    if not given and not (folder / inside).exists():
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run(["git", "clone", "--quiet", "--depth", "1", url, folder], check=False,
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_SECONDS,
                        env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
-    if not examples.exists():
-        raise Unavailable(f"no example clients: neither {folder} nor {url} has them")
-    return examples
+    if not (folder / inside).exists():
+        raise Unavailable(f"no {inside}: neither {folder} nor {url} has it; ${variable} may name a checkout")
+    return folder
 
 
 def versions(part, python):
@@ -125,26 +137,26 @@ def run_part(part, shoald, upgrade):
     """Rows of the table."""
     from shoal_rest import port_of
     try:
-        examples = triton_examples() if part.name == "examples" else ""
         python = environment(part, upgrade)
+        source = checkout(part)
     except Unavailable as error:
         return [(part.name, "", "skipped", str(error))]
-    rows = [(part.name, "", "ok", versions(part, python))]
+    rows = [(part.name, "", "ok", versions(part, python))] if part.needs else []
     with tempfile.TemporaryDirectory(prefix="shoal-interop.") as folder:
         results = pathlib.Path(folder) / "results"
         log = pathlib.Path(f"build/interop/{part.name}-checks.log")
         variables = {"INTEROP_RESULTS": str(results), "INTEROP_FOLDER": folder,
-                     "INTEROP_EXAMPLES": str(examples),
+                     "INTEROP_SOURCE": str(source),
                      "INTEROP_GRPC": f"127.0.0.1:{shoald.grpc_port}",
                      "INTEROP_HTTP": f"127.0.0.1:{port_of(shoald)}"}
         with log.open("w") as file:
             try:
                 done = subprocess.run([python, HERE / f"checks_{part.name}.py"], stdout=file,
                                       stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                      env={**os.environ, **variables}, timeout=CHECK_SECONDS,
+                                      env={**os.environ, **variables}, timeout=part.seconds,
                                       check=False).returncode
             except subprocess.TimeoutExpired:
-                done = f"not within {CHECK_SECONDS} s"
+                done = f"not within {part.seconds} s"
         lines = results.read_text().splitlines() if results.exists() else []
     rows += [(part.name, *json.loads(line)) for line in lines]
     if done != 0 and not any(row[2] == "FAILED" for row in rows):
