@@ -95,6 +95,12 @@ http_request_peer_names(const struct http_request *request,
 }
 
 bool
+http_request_is_http2(const struct http_request *request)
+{
+    return request->wire->trailers != NULL;
+}
+
+bool
 http_request_is_gone(const struct http_request *request)
 {
     return request->is_gone;
@@ -117,6 +123,14 @@ http_request_stream(struct http_request *request, const struct http_body_sink *s
 {
     CHECK(request->is_open && !request->body_ended && request->body_bytes == 0);
     request->sink = sink;
+}
+
+void
+http_request_stream_freely(struct http_request *request, const struct http_body_sink *sink)
+{
+    CHECK(http_request_is_http2(request));
+    http_request_stream(request, sink);
+    request->is_free = true;
 }
 
 void
@@ -253,6 +267,15 @@ http_answer_end(struct http_request *request)
     if (!request->is_gone)
         request->wire->end(request);
     request->wire->answered(request);
+}
+
+void
+http_answer_end_with(struct http_request *request, const struct http_header *trailers, size_t count)
+{
+    CHECK(http_request_is_http2(request));
+    if (!request->is_gone)
+        request->wire->trailers(request, trailers, count);
+    http_answer_end(request);
 }
 
 void

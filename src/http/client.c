@@ -21,7 +21,6 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,9 +28,8 @@
 #include "base/clock.h"
 #include "base/tcp_address.h"
 #include "http/body.h"
-#include "http/channel.h"
+#include "http/client_internal.h"
 #include "http/parse.h"
-#include "http/tls_io.h"
 #include "loop/timer.h"
 
 enum { READ_BYTES = 256 << 10, INTERIM_MAX = 8 };
@@ -48,23 +46,6 @@ struct client_connection {
     bool is_kept;                        /* has served a call before */
     bool cannot_send;                    /* the server takes no more of the request */
     TAILQ_ENTRY(client_connection) link; /* in the target, if idle */
-};
-
-struct http_target {
-    struct http_client *client;
-    char *text;
-    char *tls_name; /* NULL: plain */
-    struct sockaddr_storage address;
-    socklen_t address_bytes;
-    uint32_t call_count;
-    uint32_t idle_count;
-    TAILQ_HEAD(idle_list, client_connection) idle; /* the one idle longest first */
-};
-
-struct http_client {
-    struct event_base *base;
-    struct http_client_options options;
-    uint32_t target_count;
 };
 
 struct http_call {
@@ -130,6 +111,7 @@ http_target_create(struct http_client *client, const char *address, const char *
     CHECK(created->text != NULL &&
           (tls_name == NULL || (created->tls_name && client->options.tls)));
     TAILQ_INIT(&created->idle);
+    TAILQ_INIT(&created->links);
     client->target_count++;
     *target = created;
     return STATUS_OK;
@@ -167,6 +149,7 @@ http_target_destroy(struct http_target *target)
         next = TAILQ_NEXT(connection, link);
         connection_free(connection);
     }
+    http2_links_close(target);
     target->client->target_count--;
     free(target->text);
     free(target->tls_name);
@@ -486,6 +469,23 @@ socket_connect(const struct http_target *target)
     return -1;
 }
 
+bool
+http_target_connect(const struct http_target *target, enum http_versions versions,
+                    struct http_channel *channel)
+{
+    struct ssl_st *ssl = NULL;
+    int fd = socket_connect(target);
+    if (fd >= 0 && target->tls_name != NULL)
+        ssl = http_tls_connect(target->client->options.tls, target->tls_name, versions);
+    if (fd >= 0 && target->tls_name != NULL && ssl == NULL) {
+        close(fd);
+        fd = -1;
+    }
+    if (fd >= 0)
+        http_channel_init(channel, target->client->base, fd, ssl, HTTP_CHANNEL_CONNECTS);
+    return fd >= 0;
+}
+
 static struct client_connection *
 connection_open(struct http_target *target)
 {
@@ -495,17 +495,8 @@ connection_open(struct http_target *target)
     CHECK(connection != NULL);
     connection->target = target;
     connection->timer = loop_timer_create(base, on_timer, connection);
-    struct ssl_st *ssl = NULL;
-    int fd = socket_connect(target);
-    if (fd >= 0 && target->tls_name != NULL)
-        ssl = http_tls_connect(target->client->options.tls, target->tls_name);
-    if (fd >= 0 && target->tls_name != NULL && ssl == NULL) {
-        close(fd);
-        fd = -1;
-    }
-    if (fd < 0)
+    if (!http_target_connect(target, HTTP_1_ALONE, &connection->channel))
         return connection;
-    http_channel_init(&connection->channel, base, fd, ssl, HTTP_CHANNEL_CONNECTS);
     http_channel_handle(&connection->channel, &handler, connection);
     http_channel_read(&connection->channel, READ_BYTES);
     connection->has_channel = true;

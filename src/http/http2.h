@@ -15,6 +15,8 @@
 
 #define HTTP2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+enum { HTTP2_TRAILERS_MAX = HTTP_FIELDS_MAX };
+
 struct nghttp2_rcbuf;
 struct nghttp2_session;
 
@@ -39,15 +41,17 @@ struct http2_stream {
     bool input_ended;      /* the client sends no more of it */
     bool is_deferred;      /* nghttp2 asks for output only when told */
     bool is_ending;        /* `out` is the rest of the answer */
+    bool has_trailers;
     bool has_news;
     int64_t since_ns; /* this and the next three: as those of a connection */
     int64_t progress_ns;
     uint64_t moved;
     uint64_t moved_before;
-    uint64_t body_bytes;  /* received */
-    size_t trailer_bytes; /* likewise */
-    struct evbuffer *in;  /* of a paused body, within both windows */
-    struct evbuffer *out; /* of the answer's body, not yet framed */
+    uint64_t body_bytes;   /* received */
+    size_t trailer_bytes;  /* likewise */
+    struct evbuffer *in;   /* of a paused body, within both windows */
+    struct evbuffer *out;  /* of the answer's body, not yet framed */
+    struct bytes trailers; /* of the answer: "name\0value\0name\0..." */
     LIST_ENTRY(http2_stream) link;
     TAILQ_ENTRY(http2_stream) news_link;
 };

@@ -39,7 +39,7 @@ timeout_of(const struct http2_stream *stream)
     switch (stream->state) {
     case HTTP_HEAD_IN: return options->header_timeout_ns;
     case HTTP_BODY_IN:
-        if (!stream->request.is_paused)
+        if (!stream->request.is_paused && !stream->request.is_free)
             return options->body_timeout_ns;
         return waits ? options->write_timeout_ns : 0;
     case HTTP_OPEN: return waits ? options->write_timeout_ns : 0;
@@ -56,7 +56,8 @@ due_of(const struct http2_stream *stream)
     int64_t silence_ns = stream->progress_ns + timeout_ns;
     int64_t whole_ns = stream->since_ns + timeout_ns + pace_ns;
     bool is_handlers =
-        stream->state == HTTP_OPEN || (stream->state == HTTP_BODY_IN && stream->request.is_paused);
+        stream->state == HTTP_OPEN ||
+        (stream->state == HTTP_BODY_IN && (stream->request.is_paused || stream->request.is_free));
     if (timeout_ns == 0 || stream->is_closed)
         return INT64_MAX;
     return is_handlers || silence_ns < whole_ns ? silence_ns : whole_ns;
@@ -150,6 +151,7 @@ stream_free(struct http2_stream *stream)
     http_parser_fini(&stream->parser);
     evbuffer_free(stream->in);
     evbuffer_free(stream->out);
+    bytes_fini(&stream->trailers);
     free(stream);
 }
 
@@ -215,6 +217,28 @@ http2_forget_streams(struct http2 *http2)
 
 /* ---- output ---- */
 
+/* nghttp2 copies names, in small letters, and values. */
+static nghttp2_nv
+field(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
+                        strlen(value), NGHTTP2_NV_FLAG_NONE};
+}
+
+static void
+submit_trailers(struct http2_stream *stream)
+{
+    nghttp2_nv fields[HTTP2_TRAILERS_MAX];
+    size_t count = 0;
+    const char *end = stream->trailers.data + stream->trailers.used;
+    for (const char *name = stream->trailers.data; name < end;) {
+        const char *value = name + strlen(name) + 1;
+        fields[count++] = field(name, value);
+        name = value + strlen(value) + 1;
+    }
+    CHECK(nghttp2_submit_trailer(stream->http2->session, stream->id, fields, count) == 0);
+}
+
 static ssize_t
 on_wanted(nghttp2_session *session, int32_t id,
           uint8_t *to, // NOLINT(readability-non-const-parameter): nghttp2's type
@@ -231,13 +255,17 @@ on_wanted(nghttp2_session *session, int32_t id,
         *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
     if (waiting <= room && stream->is_ending)
         *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (waiting <= room && stream->is_ending && stream->has_trailers) {
+        *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        submit_trailers(stream);
+    }
     return (ssize_t)(waiting < room ? waiting : room);
 }
 
 void
 http2_stream_on_sent(struct http2_stream *stream, size_t bytes)
 {
-    if (stream->state != HTTP_BODY_IN || stream->request.is_paused)
+    if (stream->state != HTTP_BODY_IN || stream->request.is_paused || stream->request.is_free)
         stream->moved += bytes;
     if (stream->request.waits && evbuffer_get_length(stream->out) <= HTTP_LOW_WATER_BYTES)
         news_add(stream);
@@ -260,14 +288,6 @@ put(struct http2_stream *stream, const struct http_piece *piece)
         http_pieces_release(piece, 1);
     else
         http_piece_add(stream->out, piece, 0);
-}
-
-/* nghttp2 copies names, in small letters, and values. */
-static nghttp2_nv
-field(const char *name, const char *value)
-{
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name),
-                        strlen(value), NGHTTP2_NV_FLAG_NONE};
 }
 
 static void
@@ -473,7 +493,8 @@ http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes
     if (stream->state != HTTP_BODY_IN)
         return 0;
     stream->body_bytes += bytes;
-    if (stream->body_bytes > stream->http2->connection->listener->service.body_bytes_max) {
+    if (!stream->request.is_free &&
+        stream->body_bytes > stream->http2->connection->listener->service.body_bytes_max) {
         refuse_large(stream);
         return 0;
     }
@@ -645,6 +666,19 @@ resume(struct http_request *request)
     http_connection_run_later(stream->http2->connection);
 }
 
+static void
+put_trailers(struct http_request *request, const struct http_header *headers, size_t count)
+{
+    struct bytes *trailers = &stream_of(request)->trailers;
+    CHECK(count <= HTTP2_TRAILERS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        bytes_put(trailers, headers[i].name, strlen(headers[i].name) + 1);
+        bytes_put(trailers, headers[i].value, strlen(headers[i].value) + 1);
+    }
+    CHECK(!trailers->failed);
+    stream_of(request)->has_trailers = count > 0;
+}
+
 const struct http_wire http2_wire = {
     .message = message,
     .write = write_piece,
@@ -655,4 +689,5 @@ const struct http_wire http2_wire = {
     .waiting = waiting,
     .wait = wait_for_client,
     .resume = resume,
+    .trailers = put_trailers,
 };

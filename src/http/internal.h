@@ -20,6 +20,7 @@
 #include "http/parse.h"
 #include "http/server.h"
 #include "http/socket.h"
+#include "http/tls_io.h"
 #include "loop/timer.h"
 
 enum {
@@ -79,6 +80,8 @@ struct http_wire {
     void (*wait)(struct http_request *request);
     /* Its body is read again. */
     void (*resume)(struct http_request *request);
+    /* What `end` sends behind the last piece. NULL: no client could take it. */
+    void (*trailers)(struct http_request *request, const struct http_header *headers, size_t count);
 };
 
 struct http_request {
@@ -89,6 +92,7 @@ struct http_request {
     bool is_gone;    /* its client left, or the server refused it: its answer is dropped */
     bool body_ended; /* the whole body was handed over */
     bool is_paused;
+    bool is_free; /* its handler bounds the size of its body, and the time for it */
     enum http_answering answering; /* streamed */
     bool drops_body;               /* the answer's body: the method is HEAD */
     bool waits;                    /* HTTP_WAIT was returned */
@@ -294,11 +298,8 @@ void http_listener_destroy(struct http_listener *listener);
 
 /* ---- tls.c ---- */
 
-enum http_versions { HTTP_1_ALONE, HTTP_1_OR_2 };
 /* For an accepted connection, which is offered these versions; NULL: no memory. */
 struct ssl_st *http_tls_accept(struct http_tls *tls, enum http_versions offered);
-/* After the handshake: the client chose HTTP/2. */
-bool http_tls_is_http2(const struct ssl_st *ssl);
 /* After the handshake: the names in the client's certificate, freed by the caller; NULL: none was
  * shown. */
 struct http_names *http_tls_names(struct ssl_st *ssl);

@@ -180,6 +180,8 @@ bool http_request_peer_names(const struct http_request *request,
 /* The kind of address that the client has connected to. */
 enum http_place { HTTP_AT_LOOPBACK, HTTP_AT_NETWORK, HTTP_AT_TLS, HTTP_AT_UNIX };
 enum http_place http_request_place(const struct http_request *request);
+/* HTTP/2 carries it. */
+bool http_request_is_http2(const struct http_request *request);
 /* The client has gone. */
 bool http_request_is_gone(const struct http_request *request);
 /* A pointer kept for the handler with the request. NULL at first. */
@@ -197,6 +199,8 @@ struct http_body_sink {
 /* In on_head: passes the body in pieces as it arrives, instead of on_request. The sink must outlive
  * the request. Neither function is called after the answer or on_gone. */
 void http_request_stream(struct http_request *request, const struct http_body_sink *sink);
+/* Of HTTP/2: the same, but the handler bounds the size of the body and the time that it takes. */
+void http_request_stream_freely(struct http_request *request, const struct http_body_sink *sink);
 /* Stops reading from the client until resumed. Meanwhile the client's departure may go
  * unnoticed. */
 void http_request_pause(struct http_request *request);
@@ -246,5 +250,8 @@ void http_answer_set_buffer(struct http_request *request, int bytes);
 size_t http_answer_waiting(const struct http_request *request);
 /* After http_answer_begin. Do not touch the request afterwards. */
 void http_answer_end(struct http_request *request);
+/* The same with trailers. Of HTTP/2. */
+void http_answer_end_with(struct http_request *request, const struct http_header *trailers,
+                          size_t count);
 /* The same, but the client sees that the answer is incomplete. */
 void http_answer_abort(struct http_request *request);

@@ -108,6 +108,7 @@ use_authorities(SSL_CTX *context, const char *text)
 
 static const unsigned char protocol[] = "\x08http/1.1";
 static const unsigned char protocols[] = "\x02h2\x08http/1.1";
+static const unsigned char protocol_2[] = "\x02h2";
 
 static int
 choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_bytes,
@@ -255,13 +256,15 @@ http_tls_is_http2(const SSL *ssl)
 }
 
 SSL *
-http_tls_connect(struct http_tls *tls, const char *name)
+http_tls_connect(struct http_tls *tls, const char *name, enum http_versions offered)
 {
     tls->version = tls->source.fetch(tls->source.context, tls->version, take, tls);
     SSL *ssl = SSL_new(tls->current);
     if (ssl == NULL)
         return NULL;
     SSL_set_connect_state(ssl);
+    if (offered == HTTP_2_ALONE) /* else the context's */
+        CHECK(SSL_set_alpn_protos(ssl, protocol_2, sizeof(protocol_2) - 1) == 0);
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
     ERR_clear_error();
