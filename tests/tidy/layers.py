@@ -52,7 +52,7 @@ MAY_USE = {
     "gateway/extproc": {"base", "gateway/core", "gateway/endpoints", "gateway/proxy", "gateway/scan",
         "http", "loop", "wire"},
     "gateway/proxy": {"base", "gateway/config", "gateway/core", "gateway/endpoints", "gateway/scan",
-        "http", "loop"},
+        "http", "loop", "wire"},
     "gateway/resources": {"base", "gateway/core", "serving/manifest", "yaml"},
     "gateway/scan": {"base", "gateway/core", "wire"},
     "gateway/store": {"base", "gateway/config", "gateway/resources", "loop", "mesh/etcd", "mesh/record", "serving/manifest"},

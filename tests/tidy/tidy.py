@@ -92,7 +92,7 @@ LAYERS = {
                           "gateway/config", "gateway/resources", "gateway/store"},
     "src/gateway/endpoints": {"base", "loop", "http", "gateway/core", "gateway/scan", "gateway/config",
                               "gateway/resources", "gateway/store", "gateway/endpoints"},
-    "src/gateway/proxy": {"base", "loop", "http", "gateway/core", "gateway/scan", "gateway/config",
+    "src/gateway/proxy": {"base", "loop", "wire", "http", "gateway/core", "gateway/scan", "gateway/config",
                           "gateway/endpoints", "gateway/proxy"},
     "src/gateway/extproc": {"base", "loop", "wire", "http", "gateway/core", "gateway/scan", "gateway/config",
                             "gateway/endpoints", "gateway/proxy", "gateway/extproc"},

@@ -45,6 +45,7 @@ endpoint_entry_resolve(struct endpoint_entry *entry, const char *address)
     entry->host[0] = '\0';
     put_address(entry->address, address, entry->port);
     put_address(entry->metrics_address, address, entry->metrics_port);
+    put_address(entry->grpc_address, address, entry->grpc_port);
 }
 
 bool
@@ -57,7 +58,7 @@ endpoint_entry_place(struct endpoint_entry *entry, const char *host)
     }
     if (!is_host_name(host))
         return false;
-    entry->address[0] = entry->metrics_address[0] = '\0';
+    entry->address[0] = entry->metrics_address[0] = entry->grpc_address[0] = '\0';
     memcpy(entry->host, host, strlen(host) + 1);
     return true;
 }
@@ -69,7 +70,8 @@ read_mesh(const struct yaml_file *file, const struct tree_node *mesh, struct end
     const struct tree_node *labels = yaml_find(mesh, "labels");
     size_t used = (size_t)snprintf(entry->mesh_labels, sizeof(entry->mesh_labels), ",");
     entry->is_mesh = true;
-    entry->address[0] = entry->metrics_address[0] = entry->host[0] = '\0';
+    entry->address[0] = entry->metrics_address[0] = entry->grpc_address[0] = '\0';
+    entry->host[0] = '\0';
     if (!yaml_is_map(mesh) || (labels != NULL && !yaml_is_list(labels)))
         return yaml_mistake(file, mesh, error, "mesh: write {}, or { labels: [a, b] }");
     for (const struct tree_node *value = yaml_first(labels); value != NULL; value = value->next) {
@@ -92,6 +94,7 @@ read_address(const struct yaml_file *file, const struct tree_node *item,
     const char *address = yaml_text(yaml_find(item, "address"));
     const char *port = yaml_text(yaml_find(item, "port"));
     const char *metrics_port = yaml_text(yaml_find(item, "metricsPort"));
+    const char *grpc_port = yaml_text(yaml_find(item, "grpcPort"));
     const struct tree_node *mesh = yaml_find(item, "mesh");
     if ((address == NULL) == (mesh == 0) || port == NULL)
         return yaml_mistake(file, item, error,
@@ -100,6 +103,9 @@ read_address(const struct yaml_file *file, const struct tree_node *item,
     if (status == STATUS_OK)
         status = read_port(file, item, metrics_port != NULL ? metrics_port : port,
                            &entry->metrics_port, error);
+    if (status == STATUS_OK)
+        status =
+            read_port(file, item, grpc_port != NULL ? grpc_port : port, &entry->grpc_port, error);
     if (status != STATUS_OK)
         return status;
     if (mesh != NULL)

@@ -5,7 +5,8 @@
  *     endpoints:
  *       - { name: a, address: 10.0.0.1, port: "8000" }
  *
- * An address is IPv4 or IPv6, or a name. `metricsPort` is where /metrics is, if not at the port.
+ * An address is IPv4 or IPv6, or a name. `metricsPort` is where /metrics is, `grpcPort` where gRPC
+ * is, if not at the port.
  * `scheme: https` is TLS; the server's certificate must have the name that `serverName` says, else
  * the address. Entries whose `labels` do not pass the scheduler's filters are left out;
  * pools select by them, too. `namespace` is accepted and not used.
@@ -32,11 +33,13 @@ struct endpoint_entry {
     char name[ENDPOINT_NAME_BYTES];
     char address[ENDPOINT_ADDRESS_BYTES]; /* "10.0.0.1:8000", "[::1]:8000" */
     char metrics_address[ENDPOINT_ADDRESS_BYTES];
-    char host[ENDPOINT_HOST_BYTES];          /* a name, and both addresses are empty; else empty */
+    char grpc_address[ENDPOINT_ADDRESS_BYTES];
+    char host[ENDPOINT_HOST_BYTES];          /* a name, and the addresses are empty; else empty */
     bool is_mesh;                            /* nodes of the mesh; addresses and host are empty */
     char mesh_labels[ENDPOINT_LABELS_BYTES]; /* that they have: ",a,b,"; "," for any node */
     uint16_t port;
     uint16_t metrics_port;
+    uint16_t grpc_port;
     uint64_t label;                     /* what header-label-affinity-scorer compares; 0: nothing */
     char tls_name[ENDPOINT_NAME_BYTES]; /* the name in its certificate; empty: no TLS */
     char labels[ENDPOINT_LABELS_BYTES]; /* "\nkey=value\nkey=value\n"; empty: none */

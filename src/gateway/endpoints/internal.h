@@ -31,6 +31,7 @@ struct endpoint_member {
     struct endpoint_entry entry;
     struct http_target *target;
     struct http_target *metrics_target; /* the same, if /metrics is there */
+    struct http_target *grpc_target;    /* the same, if gRPC is there */
     enum gateway_state state;
 
     struct http_call *scrape;

@@ -33,14 +33,22 @@ on_changed(struct endpoint_member *member, enum gateway_state state)
 }
 
 static void
+destroy_targets(struct endpoint_member *member)
+{
+    if (member->metrics_target != member->target)
+        http_target_destroy(member->metrics_target);
+    if (member->grpc_target != member->target)
+        http_target_destroy(member->grpc_target);
+    http_target_destroy(member->target);
+    member->target = member->metrics_target = member->grpc_target = NULL;
+}
+
+static void
 on_freed(struct endpoint_member *member)
 {
     member_forget(member);
     member_forget_loaded(member);
-    if (member->metrics_target != member->target)
-        http_target_destroy(member->metrics_target);
-    http_target_destroy(member->target);
-    member->target = member->metrics_target = NULL;
+    destroy_targets(member);
     member->is_used = false;
 }
 
@@ -54,6 +62,7 @@ on_send(struct endpoint_pool *pool, const struct gateway_action *action,
     const struct endpoint_send send = {.request = action->request,
                                        .endpoint = member->number,
                                        .target = member->target,
+                                       .grpc_target = member->grpc_target,
                                        .address = member->entry.address,
                                        .model = model};
     if (action->request < pool->picker.first)
@@ -240,7 +249,8 @@ static bool
 is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->address, b->address) == 0 &&
-           strcmp(a->metrics_address, b->metrics_address) == 0 && a->label == b->label &&
+           strcmp(a->metrics_address, b->metrics_address) == 0 &&
+           strcmp(a->grpc_address, b->grpc_address) == 0 && a->label == b->label &&
            strcmp(a->tls_name, b->tls_name) == 0 && strcmp(a->labels, b->labels) == 0;
 }
 
@@ -264,25 +274,31 @@ is_in(const struct endpoint_entry *entries, uint32_t count, const struct endpoin
     return false;
 }
 
+/* At another port of the endpoint, or the same. */
+static enum status
+create_target(struct endpoint_member *member, const struct endpoint_entry *entry,
+              const char *address, struct http_target **target, struct error *error)
+{
+    const char *tls_name = entry->tls_name[0] != '\0' ? entry->tls_name : NULL;
+    *target = member->target;
+    if (*target != NULL && strcmp(address, entry->address) == 0)
+        return STATUS_OK;
+    *target = NULL;
+    return http_target_create(member->pool->client, address, tls_name, target, error);
+}
+
 static enum status
 create_targets(struct endpoint_member *member, const struct endpoint_entry *entry,
                struct error *error)
 {
-    struct http_client *client = member->pool->client;
-    const char *tls_name = entry->tls_name[0] != '\0' ? entry->tls_name : NULL;
-    enum status status =
-        http_target_create(client, entry->address, tls_name, &member->target, error);
+    enum status status = create_target(member, entry, entry->address, &member->target, error);
+    if (status == STATUS_OK)
+        status =
+            create_target(member, entry, entry->metrics_address, &member->metrics_target, error);
+    if (status == STATUS_OK)
+        status = create_target(member, entry, entry->grpc_address, &member->grpc_target, error);
     if (status != STATUS_OK)
-        return status;
-    member->metrics_target = member->target;
-    if (strcmp(entry->metrics_address, entry->address) == 0)
-        return STATUS_OK;
-    status = http_target_create(client, entry->metrics_address, tls_name, &member->metrics_target,
-                                error);
-    if (status != STATUS_OK) {
-        http_target_destroy(member->target);
-        member->target = member->metrics_target = NULL;
-    }
+        destroy_targets(member);
     return status;
 }
 

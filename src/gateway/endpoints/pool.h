@@ -21,12 +21,13 @@
 struct event_base;
 struct endpoint_pool;
 
-/* The destination of a request. It and all that it points to, except `target`, are valid until
+/* The destination of a request. It and all that it points to, except the targets, are valid until
  * on_send returns. */
 struct endpoint_send {
     uint32_t request;
     uint32_t endpoint;
     struct http_target *target;
+    struct http_target *grpc_target;
     const char *address;
     const char *model; /* to be written into the body; NULL: it stays as it is */
 };

@@ -35,6 +35,12 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     exchange->tries = 0;
     exchange->first_ns = 0;
     exchange->code = 0;
+    exchange->method = NULL;
+    exchange->stream = NULL;
+    exchange->timer = NULL;
+    exchange->whole_bytes = 0;
+    exchange->has_ended = false;
+    exchange->sent_model = NULL;
     const char *id = http_request_header(request, "x-request-id");
     if (id != NULL && *id != '\0' && strlen(id) < sizeof(exchange->id))
         memcpy(exchange->id, id, strlen(id) + 1);
@@ -60,10 +66,21 @@ exchange_forget_body(struct exchange *exchange)
 }
 
 void
+exchange_cancel(struct exchange *exchange)
+{
+    if (exchange->call != NULL)
+        http_call_cancel(exchange->call);
+    if (exchange->stream != NULL)
+        http2_call_cancel(exchange->stream);
+    exchange->call = NULL;
+    exchange->stream = NULL;
+}
+
+void
 exchange_free(struct exchange *exchange)
 {
     struct llm_proxy *proxy = exchange->proxy;
-    CHECK(exchange->state != EXCHANGE_FREE && exchange->call == NULL);
+    CHECK(exchange->state != EXCHANGE_FREE && exchange->call == NULL && exchange->stream == NULL);
     if (exchange->key != NULL)
         api_key_release(exchange->key, exchange->used);
     exchange->key = NULL;
@@ -71,7 +88,10 @@ exchange_free(struct exchange *exchange)
     bytes_fini(&exchange->held);
     free(exchange->model_name);
     free(exchange->routed_path);
-    exchange->model_name = exchange->routed_path = NULL;
+    free(exchange->sent_model);
+    loop_timer_destroy(exchange->timer);
+    exchange->model_name = exchange->routed_path = exchange->sent_model = NULL;
+    exchange->timer = NULL;
     exchange->state = EXCHANGE_FREE;
     exchange->next_free = proxy->first_free;
     proxy->first_free = exchange->number;

@@ -13,7 +13,7 @@
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/load_report.h"
 
-enum { HEADERS_MAX = 130, EVENT_LINE_ENDS = 2, SMALL_BYTES = 4096 };
+enum { EVENT_LINE_ENDS = 2, SMALL_BYTES = 4096 };
 
 /* ---- heads ---- */
 
@@ -49,6 +49,7 @@ is_ours(const char *name)
                                        "host",
                                        "expect",
                                        "date",
+                                       "grpc-timeout",
                                        "x-request-id",
                                        "x-gateway-inference-fairness-id",
                                        "x-gateway-inference-objective",
@@ -64,8 +65,8 @@ is_ours(const char *name)
 }
 
 /* Keeps the fields that pass, behind our own. Connection may come several times. */
-static size_t
-keep_passing(struct http_header headers[HEADERS_MAX], size_t own_count, size_t count)
+size_t
+forward_keep_passing(struct http_header headers[HEADERS_MAX], size_t own_count, size_t count)
 {
     const char *lists[HEADERS_MAX];
     size_t list_count = 0;
@@ -83,19 +84,19 @@ keep_passing(struct http_header headers[HEADERS_MAX], size_t own_count, size_t c
     return kept;
 }
 
-static size_t
-request_headers(const struct exchange *exchange, struct http_header headers[HEADERS_MAX])
+size_t
+forward_request_headers(const struct exchange *exchange, struct http_header *headers, size_t count)
 {
     size_t position = 0;
-    size_t count = 2;
     struct http_header header;
-    headers[0] = (struct http_header){"x-request-id", exchange->id};
-    headers[1] = (struct http_header){"endpoint-load-metrics-format", "TEXT"};
+    headers[count++] = (struct http_header){"x-request-id", exchange->id};
+    headers[count++] = (struct http_header){"endpoint-load-metrics-format", "TEXT"};
+    size_t own_count = count;
     while (count < HEADERS_MAX &&
            http_request_header_walk(exchange->request, &position, &header.name, &header.value))
         if (exchange->key == NULL || strcasecmp(header.name, "authorization") != 0)
             headers[count++] = header;
-    return keep_passing(headers, 2, count);
+    return forward_keep_passing(headers, own_count, count);
 }
 
 static size_t
@@ -109,7 +110,7 @@ answer_headers(const struct exchange *exchange, const struct http_call *call,
     while (count < HEADERS_MAX &&
            http_call_header_walk(call, &position, &header.name, &header.value))
         headers[count++] = header;
-    return keep_passing(headers, 1, count);
+    return forward_keep_passing(headers, 1, count);
 }
 
 /* ---- the core ---- */
@@ -121,8 +122,8 @@ step(struct exchange *exchange, struct gateway_event event)
     endpoint_pool_step(exchange->proxy->endpoints, &event);
 }
 
-static void
-try_failed(struct exchange *exchange, enum gateway_failure failure)
+void
+forward_try_failed(struct exchange *exchange, enum gateway_failure failure)
 {
     bytes_fini(&exchange->held);
     step(exchange, (struct gateway_event){.kind = GATEWAY_TRY_FAILED,
@@ -130,10 +131,18 @@ try_failed(struct exchange *exchange, enum gateway_failure failure)
                                           .ask = exchange_ask(exchange)});
 }
 
+void
+forward_started(struct exchange *exchange, const struct gateway_report *report)
+{
+    exchange->state = EXCHANGE_STARTED;
+    exchange->used = exchange->tokens; /* at least, also if the client leaves */
+    exchange->first_ns = clock_now_ns();
+    step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED, .report = *report});
+}
+
 static void
 start(struct exchange *exchange, const struct http_call *call)
 {
-    struct gateway_event event = {.kind = GATEWAY_STARTED};
     struct load_report report;
     report.figures = (struct gateway_report){.has_waiting = false};
     for (const char *const *name = load_report_headers; *name != NULL; name++) {
@@ -141,11 +150,7 @@ start(struct exchange *exchange, const struct http_call *call)
         if (value != NULL)
             load_report_read(*name, value, &report);
     }
-    event.report = report.figures;
-    exchange->state = EXCHANGE_STARTED;
-    exchange->used = exchange->tokens; /* at least, also if the client leaves */
-    exchange->first_ns = clock_now_ns();
-    step(exchange, event);
+    forward_started(exchange, &report.figures);
 }
 
 /* Only a stream shows when its tokens came. */
@@ -160,8 +165,8 @@ note_times(const struct exchange *exchange)
                               tokens > 1 ? rest_ns / (int64_t)(tokens - 1) : -1);
 }
 
-static void
-end(struct exchange *exchange, enum gateway_end how)
+void
+forward_ended(struct exchange *exchange, enum gateway_end how)
 {
     uint64_t *counters = exchange->proxy->counters;
     const struct usage *usage = &exchange->usage;
@@ -199,7 +204,7 @@ on_head(void *context, struct http_call *call)
     if (code == 429 || code == 503 || is_absent) {
         exchange->call = NULL;
         http_call_cancel(call);
-        try_failed(exchange, is_absent ? GATEWAY_FAILED_ABSENT : GATEWAY_FAILED_BUSY);
+        forward_try_failed(exchange, is_absent ? GATEWAY_FAILED_ABSENT : GATEWAY_FAILED_BUSY);
         return;
     }
     const char *type = http_call_header(call, "Content-Type");
@@ -270,7 +275,7 @@ cut_short(struct exchange *exchange, enum gateway_end how)
     struct http_request *request = exchange->request;
     struct http_piece piece = {.data = event, .bytes = sizeof(event) - 1};
     bool may_say = exchange->is_events && exchange->line_ends == EVENT_LINE_ENDS;
-    end(exchange, how);
+    forward_ended(exchange, how);
     exchange_free(exchange);
     if (!may_say) {
         http_answer_abort(request);
@@ -287,13 +292,13 @@ answer_whole(struct exchange *exchange, struct http_call *call)
     struct http_header headers[HEADERS_MAX];
     int code = http_call_code(call);
     if (!exchange->is_held) {
-        end(exchange, GATEWAY_END_OK);
+        forward_ended(exchange, GATEWAY_END_OK);
         exchange_free(exchange);
         http_answer_end(request);
         return;
     }
     start(exchange, call);
-    end(exchange, GATEWAY_END_OK);
+    forward_ended(exchange, GATEWAY_END_OK);
     size_t count = answer_headers(exchange, call, headers);
     struct http_piece piece = {.data = exchange->held.data, .bytes = exchange->held.used};
     char id[REQUEST_ID_BYTES]; /* the exchange's may be another's when the answer is written */
@@ -321,9 +326,9 @@ on_end(void *context, struct http_call *call, enum http_call_end how)
         exchange->proxy->counters[PROXY_STALE]++;
         call_start(exchange);
     } else {
-        try_failed(exchange, how == HTTP_CALL_REFUSED ? GATEWAY_FAILED_UNREACHABLE
-                             : how == HTTP_CALL_LATE  ? GATEWAY_FAILED_LATE
-                                                      : GATEWAY_FAILED_BROKE);
+        forward_try_failed(exchange, how == HTTP_CALL_REFUSED ? GATEWAY_FAILED_UNREACHABLE
+                                     : how == HTTP_CALL_LATE  ? GATEWAY_FAILED_LATE
+                                                              : GATEWAY_FAILED_BROKE);
     }
 }
 
@@ -348,7 +353,7 @@ call_start(struct exchange *exchange)
         .method = "POST",
         .path = path.data,
         .headers = headers,
-        .header_count = request_headers(exchange, headers),
+        .header_count = forward_request_headers(exchange, headers, 0),
         .body = exchange->body,
         .body_bytes = exchange->body_bytes,
         .timeouts = {.connect_ns = settings->connect_timeout_ms * NS_PER_MS,
@@ -366,10 +371,15 @@ forward_on_send(void *context, const struct endpoint_send *send)
     struct llm_proxy *proxy = context;
     struct exchange *exchange = &proxy->exchanges[send->request];
     CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
+    CHECK(exchange->stream == NULL);
     exchange->endpoint = send->endpoint;
     exchange->tries++;
     exchange->target = send->target;
     exchange->is_routed = send->model != NULL;
+    if (exchange->method != NULL) {
+        grpc_send_to(exchange, send);
+        return;
+    }
     exchange_rewrite(exchange, send->model);
     call_start(exchange);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The proxy's parts: proxy.c takes requests, exchange.c is their memory, forward.c carries one to a
- * server and its answer back, openai.c writes answers of our own, account.c counts and logs them.
+ * server and its answer back, grpc.c does the same for gRPC, openai.c writes answers of our own,
+ * account.c counts and logs them.
  *
  *     READING -> PLACED -> STARTED -> (free), or (free) from each
  *
@@ -19,6 +20,7 @@
 #include "gateway/proxy/proxy.h"
 #include "gateway/scan/usage.h"
 #include "http/client.h"
+#include "http/http2_client.h"
 #include "http/server.h"
 #include "loop/timer.h"
 
@@ -30,7 +32,7 @@ enum proxy_counter {
 
 enum exchange_state { EXCHANGE_FREE, EXCHANGE_READING, EXCHANGE_PLACED, EXCHANGE_STARTED };
 
-enum { REQUEST_ID_BYTES = 128, HELD_BYTES_MAX = 64 << 10 };
+enum { REQUEST_ID_BYTES = 128, HELD_BYTES_MAX = 64 << 10, HEADERS_MAX = 130 };
 #define EXCHANGE_NONE UINT32_MAX
 
 struct exchange {
@@ -82,6 +84,16 @@ struct exchange {
     struct usage_tail tail;
     struct usage usage;
 
+    /* of gRPC */
+    const struct oip_call *method; /* NULL: it is no such call */
+    struct http2_call *stream;     /* in place of `call` */
+    struct http_target *grpc_target;
+    struct loop_timer *timer; /* NULL: not needed yet */
+    int64_t deadline_ns;      /* the client's */
+    size_t whole_bytes;       /* of the body: messages that are whole */
+    bool has_ended;           /* the client sends no more of them */
+    char *sent_model;         /* its name for the endpoint; NULL: as it came */
+
     struct api_key *key; /* NULL: none is asked for */
     uint64_t used;       /* tokens that it is charged */
 };
@@ -91,6 +103,7 @@ struct llm_proxy {
     struct endpoint_pool *endpoints;
     struct pem_files *pems; /* of clients' address, like the next; NULL: no TLS */
     struct http_tls *tls;
+    struct event_base *base;
     struct http_server *server;
     struct key_ring *keys; /* NULL: clients need none */
     struct exchange *exchanges;
@@ -124,11 +137,44 @@ void exchange_free(struct exchange *exchange);
 void exchange_rewrite(struct exchange *exchange, const char *model);
 struct gateway_ask exchange_ask(const struct exchange *exchange);
 
+/* Ends the call to a server, if there is one. */
+void exchange_cancel(struct exchange *exchange);
+
+/* ---- proxy.c ---- */
+
+/* In any state; what is under way ends. Once the answer has begun, only gRPC's can say why. */
+void exchange_refuse(struct exchange *exchange, const struct openai_error *error);
+/* Adds to the body. False: the limit of all bodies would be exceeded; it was refused. */
+bool exchange_add_body(struct exchange *exchange, const void *data, size_t bytes);
+/* The model, which is kept, and what else of the head the core decides by. */
+void exchange_scan_head(struct exchange *exchange, const char *model, size_t model_bytes);
+
+/* ---- grpc.c ---- */
+
+bool grpc_is_call(const struct http_request *request);
+/* NULL: it was answered. */
+const struct oip_call *grpc_find(struct llm_proxy *proxy, struct http_request *request);
+void grpc_begin(struct exchange *exchange, const struct oip_call *method);
+void grpc_send_to(struct exchange *exchange, const struct endpoint_send *send);
+/* In place of an error as OpenAI has it; the second when the answer has begun. */
+void grpc_refuse(struct http_request *request, const struct openai_error *error);
+void grpc_break_off(struct http_request *request, const struct openai_error *error);
+
 /* ---- forward.c ---- */
 
 /* As endpoint_pool_handler has them; the context is the proxy. */
 void forward_on_send(void *context, const struct endpoint_send *send);
 void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
+/* The fields for the server; `count` are there already. Returns how many there are then. */
+size_t forward_request_headers(const struct exchange *exchange, struct http_header *headers,
+                               size_t count);
+/* Keeps the fields that may pass, of those from `own_count` on. */
+size_t forward_keep_passing(struct http_header headers[HEADERS_MAX], size_t own_count,
+                            size_t count);
+/* Events for the core: the try failed before the client saw anything; the answer begins, ends. */
+void forward_try_failed(struct exchange *exchange, enum gateway_failure failure);
+void forward_started(struct exchange *exchange, const struct gateway_report *report);
+void forward_ended(struct exchange *exchange, enum gateway_end how);
 
 /* ---- account.c ---- */
 

@@ -30,17 +30,27 @@ drain_look(struct llm_proxy *proxy)
     http_server_drain(proxy->server, NS_PER_S, on_drained, proxy->drained_context);
 }
 
-static void
+void
 exchange_refuse(struct exchange *exchange, const struct openai_error *error)
 {
     struct http_request *request = exchange->request;
+    bool is_answering = exchange->state == EXCHANGE_STARTED;
     char id[REQUEST_ID_BYTES];
     struct openai_error told = *error;
     memcpy(id, exchange->id, sizeof(id));
     told.request_id = id;
-    account_log(exchange, error->code, "refused");
+    exchange_cancel(exchange);
+    if (is_answering)
+        forward_ended(exchange, GATEWAY_END_CANCELLED);
+    else
+        account_log(exchange, error->code, "refused");
+    if (exchange->state == EXCHANGE_PLACED)
+        endpoint_pool_step(exchange->proxy->endpoints,
+                           &(struct gateway_event){.kind = GATEWAY_ENDED,
+                                                   .request = exchange->number,
+                                                   .end = GATEWAY_END_CANCELLED});
     exchange_free(exchange);
-    openai_refuse(request, &told);
+    (is_answering ? grpc_break_off : openai_refuse)(request, &told);
 }
 
 /* ---- bodies ---- */
@@ -70,10 +80,9 @@ body_reserve(struct exchange *exchange, size_t room)
     return true;
 }
 
-static void
-on_piece(struct http_request *request, const void *data, size_t bytes)
+bool
+exchange_add_body(struct exchange *exchange, const void *data, size_t bytes)
 {
-    struct exchange *exchange = http_request_user(request);
     size_t needed = exchange->body_bytes + bytes;
     size_t room = exchange->body_room > 0 ? exchange->body_room : BODY_ROOM_FIRST;
     while (room < needed)
@@ -81,9 +90,16 @@ on_piece(struct http_request *request, const void *data, size_t bytes)
     if (room > exchange->body_declared)
         room = exchange->body_declared;
     if (!body_reserve(exchange, room))
-        return;
+        return false;
     memcpy(exchange->body + exchange->body_bytes, data, bytes);
     exchange->body_bytes = needed;
+    return true;
+}
+
+static void
+on_piece(struct http_request *request, const void *data, size_t bytes)
+{
+    (void)exchange_add_body(http_request_user(request), data, bytes);
 }
 
 /* The reference has two names for each of its headers. */
@@ -150,17 +166,24 @@ oip_model(const char *path, const char **name)
     return !has_dots && strcmp(rest, "/infer") == 0 ? bytes : 0;
 }
 
-/* Its bodies may be binary, and have no prefix that a server would keep. */
+/* Bodies of the Open Inference Protocol may be binary, and have no prefix that a server would
+ * keep. */
+void
+exchange_scan_head(struct exchange *exchange, const char *model, size_t model_bytes)
+{
+    keep_model_name(exchange, model, model_bytes);
+    exchange->model = gateway_name_hash(model, model_bytes);
+    exchange->tokens = 1;
+    head_scan(exchange);
+}
+
 static void
 oip_scan(struct exchange *exchange)
 {
     const char *name = NULL;
     size_t bytes = oip_model(http_request_path(exchange->request), &name);
     CHECK(name != NULL);
-    keep_model_name(exchange, name, bytes);
-    exchange->model = gateway_name_hash(name, bytes);
-    exchange->tokens = 1;
-    head_scan(exchange);
+    exchange_scan_head(exchange, name, bytes);
 }
 
 /* Finds what the scheduler needs. Returns NULL or the mistake. */
@@ -301,6 +324,9 @@ take(struct llm_proxy *proxy, struct http_request *request)
 {
     struct api_key *key;
     static const struct http_body_sink sink = {on_piece, on_body_end};
+    const struct oip_call *method = NULL;
+    if (grpc_is_call(request) && (method = grpc_find(proxy, request)) == NULL)
+        return;
     const char *encoding = http_request_header(request, "Content-Encoding");
     if (encoding != NULL && strcmp(encoding, "identity") != 0) {
         refuse(proxy, request, 415, "Content-Encoding: send the body as it is");
@@ -321,6 +347,10 @@ take(struct llm_proxy *proxy, struct http_request *request)
                                                             ? drain_text
                                                             : "the gateway has as many requests as "
                                                               "requests_max allows"});
+        return;
+    }
+    if (method != NULL) {
+        grpc_begin(exchange, method);
         return;
     }
     const char *length = http_request_header(request, "Content-Length");
@@ -362,7 +392,9 @@ on_head(void *context, struct http_request *request)
 {
     struct llm_proxy *proxy = context;
     const struct proxy_route *route = route_find(http_request_path(request));
-    if (route == NULL)
+    if (grpc_is_call(request))
+        take(proxy, request);
+    else if (route == NULL)
         refuse(proxy, request, 404,
                "there is nothing at this path: POST /v1/chat/completions, /v1/completions, "
                "/v1/embeddings, /v2/models/NAME/infer, GET /v1/models");
@@ -390,9 +422,7 @@ on_gone(void *context, struct http_request *request)
     struct llm_proxy *proxy = context;
     struct exchange *exchange = http_request_user(request);
     bool is_answering = exchange->state == EXCHANGE_STARTED;
-    if (exchange->call != NULL)
-        http_call_cancel(exchange->call);
-    exchange->call = NULL;
+    exchange_cancel(exchange);
     proxy->counters[PROXY_CANCELLED]++;
     account_log(exchange, 499, "cancelled");
     if (exchange->state != EXCHANGE_READING)
@@ -553,17 +583,8 @@ listen_all(struct llm_proxy *proxy, struct error *error)
 static void
 drain_refuse(struct exchange *exchange)
 {
-    bool is_placed = exchange->state == EXCHANGE_PLACED;
-    if (!is_placed && exchange->state != EXCHANGE_READING)
+    if (exchange->state != EXCHANGE_PLACED && exchange->state != EXCHANGE_READING)
         return;
-    if (exchange->call != NULL)
-        http_call_cancel(exchange->call);
-    exchange->call = NULL;
-    if (is_placed)
-        endpoint_pool_step(exchange->proxy->endpoints,
-                           &(struct gateway_event){.kind = GATEWAY_ENDED,
-                                                   .request = exchange->number,
-                                                   .end = GATEWAY_END_CANCELLED});
     exchange_refuse(exchange, &(struct openai_error){.code = 503,
                                                      .type = "InternalServerError",
                                                      .may_retry = true,
@@ -593,6 +614,7 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     struct llm_proxy *proxy = calloc(1, sizeof(*proxy));
     CHECK(proxy != NULL);
     proxy->settings = settings;
+    proxy->base = base;
     CHECK(getrandom(&proxy->id_seed, sizeof(proxy->id_seed), 0) == sizeof(proxy->id_seed));
     proxy->tokens = account_create();
     proxy->exchanges = calloc((size_t)settings->requests_max, sizeof(*proxy->exchanges));
@@ -650,10 +672,11 @@ proxy_destroy(struct llm_proxy *proxy)
     account_destroy(proxy->tokens);
     for (int64_t i = 0; i < proxy->settings->requests_max; i++) {
         struct exchange *exchange = &proxy->exchanges[i];
-        if (exchange->call != NULL)
-            http_call_cancel(exchange->call);
+        exchange_cancel(exchange);
         free(exchange->model_name);
         free(exchange->routed_path);
+        free(exchange->sent_model);
+        loop_timer_destroy(exchange->timer);
         exchange_forget_body(exchange);
         bytes_fini(&exchange->held);
     }

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of the Open Inference Protocol over gRPC. A call is placed by the model that its first
+ * message names, and its messages go to the chosen server as they came, but for a name that a route
+ * rewrites. They are kept until that server's answer begins: for one answer with its first byte,
+ * for a stream of them with its head, as gRPC's own rules for retries have it (gRFC A6). Until then
+ * another server may be tried.
+ *
+ * All messages of a stream must name the same model, since all go to the server that was chosen for
+ * the first.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "gateway/proxy/internal.h"
+#include "gateway/scan/oip_call.h"
+#include "wire/wire.h"
+
+enum { FIELDS_PASSED_MAX = 120, PACE_BYTES = 64 << 10 };
+
+struct oip_call {
+    const char *path;
+    bool is_stream;
+    void (*answer)(struct llm_proxy *proxy, struct bytes *out); /* the gateway's own; NULL: it is
+                                                                   passed on */
+};
+
+static const char type[] = "application/grpc";
+
+/* ---- answers of our own ---- */
+
+static void
+answer_yes(struct llm_proxy *proxy, struct bytes *out)
+{
+    (void)proxy;
+    wire_append_number(out, 1, 1);
+}
+
+static void
+answer_ready(struct llm_proxy *proxy, struct bytes *out)
+{
+    if (endpoint_pool_usable(proxy->endpoints) > 0)
+        wire_append_number(out, 1, 1);
+}
+
+static void
+answer_metadata(struct llm_proxy *proxy, struct bytes *out)
+{
+    static const char name[] = "shoal-gateway";
+    (void)proxy;
+    wire_append_run(out, 1, name, sizeof(name) - 1);
+    wire_append_run(out, 2, SHOAL_VERSION, sizeof(SHOAL_VERSION) - 1);
+}
+
+#define SERVICE "/inference.GRPCInferenceService/"
+
+static const struct oip_call methods[] = {
+    {.path = SERVICE "ModelInfer"},
+    {.path = SERVICE "ModelStreamInfer", .is_stream = true},
+    {.path = SERVICE "ModelReady"},
+    {.path = SERVICE "ModelMetadata"},
+    {.path = SERVICE "ServerLive", .answer = answer_yes},
+    {.path = SERVICE "ServerReady", .answer = answer_ready},
+    {.path = SERVICE "ServerMetadata", .answer = answer_metadata},
+};
+
+static enum status
+status_of(int code)
+{
+    switch (code) {
+    case 400: return STATUS_INVALID_ARGUMENT;
+    case 401: return STATUS_UNAUTHENTICATED;
+    case 404: return STATUS_NOT_FOUND;
+    case 405:
+    case 415: return STATUS_UNIMPLEMENTED;
+    case 408: return STATUS_DEADLINE_EXCEEDED;
+    case 413:
+    case 429: return STATUS_RESOURCE_EXHAUSTED;
+    default: return STATUS_UNAVAILABLE;
+    }
+}
+
+/* The trailers of an error; texts need no percents. Returns their number. */
+static size_t
+put_error(struct http_header trailers[3], const struct openai_error *error, char status[4],
+          char pushback[24])
+{
+    size_t count = 0;
+    snprintf(status, 4, "%d", (int)status_of(error->code));
+    trailers[count++] = (struct http_header){"grpc-status", status};
+    trailers[count++] = (struct http_header){"grpc-message", error->message};
+    if (error->may_retry) {
+        snprintf(pushback, 24, "%" PRId64, openai_retry_seconds(error) * 1000);
+        trailers[count++] = (struct http_header){"grpc-retry-pushback-ms", pushback};
+    }
+    return count;
+}
+
+void
+grpc_refuse(struct http_request *request, const struct openai_error *error)
+{
+    char status[4];
+    char pushback[24];
+    struct http_header headers[5] = {{"content-type", type}};
+    size_t count = 1;
+    if (error->request_id != NULL)
+        headers[count++] = (struct http_header){"x-request-id", error->request_id};
+    count += put_error(headers + count, error, status, pushback);
+    http_answer(request, 200, headers, count, NULL, 0);
+}
+
+void
+grpc_break_off(struct http_request *request, const struct openai_error *error)
+{
+    char status[4];
+    char pushback[24];
+    struct http_header trailers[3];
+    http_answer_end_with(request, trailers, put_error(trailers, error, status, pushback));
+}
+
+static void
+answer_message(struct http_request *request, const struct bytes *message)
+{
+    static const struct http_header header = {"content-type", type};
+    static const struct http_header ok = {"grpc-status", "0"};
+    unsigned char prefix[GRPC_FRAME_BYTES];
+    grpc_put_prefix(prefix, message->used);
+    http_answer_begin(request, 200, &header, 1, NULL);
+    (void)http_answer_append(request,
+                             &(struct http_piece){.data = prefix, .bytes = sizeof(prefix)});
+    (void)http_answer_append(request,
+                             &(struct http_piece){.data = message->data, .bytes = message->used});
+    http_answer_end_with(request, &ok, 1);
+}
+
+bool
+grpc_is_call(const struct http_request *request)
+{
+    const char *value = http_request_header(request, "content-type");
+    return value != NULL && http_request_is_http2(request) &&
+           strncmp(value, type, sizeof(type) - 1) == 0 &&
+           strchr("+;", value[sizeof(type) - 1]) != NULL;
+}
+
+const struct oip_call *
+grpc_find(struct llm_proxy *proxy, struct http_request *request)
+{
+    static const struct openai_error unknown = {
+        .code = 405,
+        .message = "this method is not here: inference.GRPCInferenceService has ModelInfer, "
+                   "ModelStreamInfer, ModelReady, ModelMetadata, ServerLive, ServerReady and "
+                   "ServerMetadata"};
+    const struct oip_call *method = NULL;
+    for (size_t i = 0; i < ARRAY_COUNT(methods); i++)
+        if (strcmp(http_request_path(request), methods[i].path) == 0)
+            method = &methods[i];
+    proxy->counters[PROXY_GRPC_CALLS]++;
+    if (method == NULL || http_request_method(request) != HTTP_POST) {
+        proxy->counters[PROXY_INVALID]++;
+        grpc_refuse(request, &unknown);
+        return NULL;
+    }
+    if (method->answer == NULL)
+        return method;
+    struct bytes message = {0};
+    method->answer(proxy, &message);
+    answer_message(request, &message);
+    bytes_fini(&message);
+    return NULL;
+}
+
+/* ---- time ---- */
+
+static void
+refuse(struct exchange *exchange, int code, const char *message)
+{
+    exchange->proxy->counters[code == 408 ? PROXY_GRPC_LATE : PROXY_INVALID]++;
+    exchange_refuse(exchange, &(struct openai_error){.code = code, .message = message});
+}
+
+/* When the client must have sent what the call is placed by. */
+static int64_t
+reading_ns(const struct exchange *exchange)
+{
+    return exchange->began_ns + exchange->proxy->settings->client_timeout_ms * NS_PER_MS +
+           (int64_t)(exchange->body_bytes / PACE_BYTES) * NS_PER_S;
+}
+
+static void
+arm(struct exchange *exchange)
+{
+    int64_t at_ns = exchange->deadline_ns;
+    if (exchange->state == EXCHANGE_READING && reading_ns(exchange) < at_ns)
+        at_ns = reading_ns(exchange);
+    if (at_ns != TIME_NEVER_NS)
+        loop_timer_set(exchange->timer, at_ns - clock_now_ns() + NS_PER_US);
+}
+
+static void
+on_time(void *context)
+{
+    struct exchange *exchange = context;
+    int64_t now_ns = clock_now_ns();
+    if (exchange->deadline_ns <= now_ns)
+        refuse(exchange, 408, "the call's deadline has passed");
+    else if (exchange->state == EXCHANGE_READING && reading_ns(exchange) <= now_ns)
+        refuse(exchange, 408, "the call's message took too long to arrive");
+    else
+        arm(exchange);
+}
+
+/* At most eight digits: the unit grows with the number. */
+static void
+put_timeout(char text[16], int64_t left_ns)
+{
+    enum { NUMBER_MAX = 99999999 };
+    int64_t left_us = left_ns > NS_PER_US ? left_ns / NS_PER_US : 1;
+    if (left_us <= NUMBER_MAX)
+        snprintf(text, 16, "%" PRId64 "u", left_us);
+    else if (left_us / 1000 <= NUMBER_MAX)
+        snprintf(text, 16, "%" PRId64 "m", left_us / 1000);
+    else
+        snprintf(text, 16, "%dS",
+                 (int)(left_ns / NS_PER_S < NUMBER_MAX ? left_ns / NS_PER_S : NUMBER_MAX));
+}
+
+/* ---- messages to the server ---- */
+
+/* `at`: of the message's frame in the body. */
+static enum http_flow
+send_message(struct exchange *exchange, size_t at, size_t bytes)
+{
+    const char *frame = exchange->body + at;
+    struct bytes out = {0};
+    if (exchange->sent_model == NULL)
+        return http2_call_send(exchange->stream, frame, GRPC_FRAME_BYTES + bytes);
+    oip_put_renamed(&out, frame + GRPC_FRAME_BYTES, bytes, exchange->sent_model);
+    CHECK(!out.failed);
+    enum http_flow flow = http2_call_send(exchange->stream, out.data, out.used);
+    bytes_fini(&out);
+    return flow;
+}
+
+static void
+send_kept(struct exchange *exchange)
+{
+    size_t bytes;
+    enum http_flow flow = HTTP_GO_ON;
+    for (size_t at = 0; at < exchange->whole_bytes; at += GRPC_FRAME_BYTES + bytes) {
+        CHECK(grpc_scan_frame(exchange->body + at, exchange->whole_bytes - at, SIZE_MAX, &bytes) ==
+              GRPC_SCAN_WHOLE);
+        flow = send_message(exchange, at, bytes);
+    }
+    if (exchange->has_ended)
+        http2_call_send_end(exchange->stream);
+    else if (flow == HTTP_WAIT)
+        http_request_pause(exchange->request);
+}
+
+/* They need not be sent again. */
+static void
+forget_messages(struct exchange *exchange)
+{
+    size_t rest = exchange->body_bytes - exchange->whole_bytes;
+    if (rest == 0)
+        exchange_forget_body(exchange);
+    else
+        memmove(exchange->body, exchange->body + exchange->whole_bytes, rest);
+    exchange->body_bytes = rest;
+    exchange->whole_bytes = 0;
+}
+
+/* ---- messages from the client ---- */
+
+static void
+place(struct exchange *exchange)
+{
+    exchange->state = EXCHANGE_PLACED;
+    endpoint_pool_step(exchange->proxy->endpoints,
+                       &(struct gateway_event){.kind = GATEWAY_REQUEST,
+                                               .request = exchange->number,
+                                               .ask = exchange_ask(exchange)});
+}
+
+/* Returns NULL or the mistake. */
+static const char *
+take_message(struct exchange *exchange, size_t bytes)
+{
+    struct oip_name name;
+    const char *message = exchange->body + exchange->whole_bytes + GRPC_FRAME_BYTES;
+    if (!exchange->method->is_stream && exchange->whole_bytes > 0)
+        return "this method takes one message";
+    const char *mistake = oip_scan_name(message, bytes, &name);
+    if (mistake != NULL)
+        return mistake;
+    if (exchange->model_name == NULL)
+        exchange_scan_head(exchange, name.text, name.text_bytes);
+    size_t known = strlen(exchange->model_name);
+    if (exchange->model != gateway_name_hash(name.text, name.text_bytes) ||
+        known > name.text_bytes || memcmp(exchange->model_name, name.text, known) != 0)
+        return "all messages of a stream must name the same model: open another for the other";
+    if (exchange->stream != NULL &&
+        send_message(exchange, exchange->whole_bytes, bytes) == HTTP_WAIT) {
+        exchange->proxy->counters[PROXY_PAUSED]++;
+        http_request_pause(exchange->request);
+    }
+    exchange->whole_bytes += GRPC_FRAME_BYTES + bytes;
+    return NULL;
+}
+
+/* False: it was refused. */
+static bool
+take_messages(struct exchange *exchange)
+{
+    size_t max = (size_t)exchange->proxy->settings->body_mib_max << 20;
+    enum grpc_scan found;
+    const char *mistake = NULL;
+    size_t bytes;
+    while (mistake == NULL && (found = grpc_scan_frame(exchange->body + exchange->whole_bytes,
+                                                       exchange->body_bytes - exchange->whole_bytes,
+                                                       max, &bytes)) == GRPC_SCAN_WHOLE)
+        mistake = take_message(exchange, bytes);
+    if (exchange->state == EXCHANGE_STARTED)
+        forget_messages(exchange);
+    if (mistake != NULL)
+        refuse(exchange, 400, mistake);
+    else if (found == GRPC_SCAN_COMPRESSED)
+        refuse(exchange, 415, "messages must not be compressed");
+    else if (found == GRPC_SCAN_LARGE)
+        refuse(exchange, 413, "the message is larger than body_mib_max allows");
+    else if (exchange->whole_bytes > max + GRPC_FRAME_BYTES)
+        refuse(exchange, 413, "the server has answered none of as many messages as may be kept");
+    else
+        return true;
+    return false;
+}
+
+static void
+on_piece(struct http_request *request, const void *data, size_t bytes)
+{
+    struct exchange *exchange = http_request_user(request);
+    if (exchange_add_body(exchange, data, bytes) && take_messages(exchange) &&
+        exchange->state == EXCHANGE_READING && exchange->method->is_stream &&
+        exchange->whole_bytes > 0)
+        place(exchange);
+}
+
+static void
+on_body_end(struct http_request *request)
+{
+    struct exchange *exchange = http_request_user(request);
+    bool is_reading = exchange->state == EXCHANGE_READING;
+    exchange->has_ended = true;
+    if (exchange->body_bytes != exchange->whole_bytes)
+        refuse(exchange, 400, "the call ends within a message");
+    else if (is_reading && exchange->whole_bytes == 0)
+        refuse(exchange, 400, "the call has no message");
+    else if (is_reading)
+        place(exchange);
+    else if (exchange->stream != NULL)
+        http2_call_send_end(exchange->stream);
+}
+
+void
+grpc_begin(struct exchange *exchange, const struct oip_call *method)
+{
+    static const struct http_body_sink sink = {on_piece, on_body_end};
+    const char *timeout = http_request_header(exchange->request, "grpc-timeout");
+    int64_t timeout_ns;
+    exchange->method = method;
+    exchange->is_oip = true;
+    exchange->is_held = exchange->is_events = false;
+    exchange->pieces = 0;
+    exchange->is_streamed = method->is_stream;
+    exchange->body_declared = SIZE_MAX;
+    exchange->deadline_ns = TIME_NEVER_NS;
+    if (timeout != NULL && !grpc_read_timeout(timeout, &timeout_ns)) {
+        refuse(exchange, 400, "grpc-timeout: write up to eight digits and a unit, as 250m");
+        return;
+    }
+    if (timeout != NULL)
+        exchange->deadline_ns = exchange->began_ns + timeout_ns;
+    exchange->timer = loop_timer_create(exchange->proxy->base, on_time, exchange);
+    arm(exchange);
+    http_request_stream_freely(exchange->request, &sink);
+}
+
+/* ---- the answer ---- */
+
+static void
+on_room(void *context, struct http2_call *call)
+{
+    const struct exchange *exchange = context;
+    (void)call;
+    http_request_resume(exchange->request);
+}
+
+static void
+on_writable(struct http_request *request)
+{
+    struct exchange *exchange = http_request_user(request);
+    if (exchange->stream != NULL)
+        http2_call_resume(exchange->stream);
+}
+
+/* Returns the number of fields that pass. */
+static size_t
+passed(const struct http2_call *call, enum http2_block block, struct http_header *headers,
+       size_t count)
+{
+    size_t position = 0;
+    size_t own_count = count;
+    struct http_header header;
+    while (count < FIELDS_PASSED_MAX &&
+           http2_call_walk(call, block, &position, &header.name, &header.value))
+        headers[count++] = header;
+    return forward_keep_passing(headers, own_count, count);
+}
+
+/* From here on the client sees this server's answer. */
+static void
+begin_answer(struct exchange *exchange, const struct http2_call *call)
+{
+    static const struct gateway_report nothing = {.has_waiting = false};
+    struct http_header headers[HEADERS_MAX] = {{"x-request-id", exchange->id}};
+    forward_started(exchange, &nothing);
+    forget_messages(exchange);
+    http_answer_begin(exchange->request, 200, headers, passed(call, HTTP2_HEAD, headers, 1),
+                      on_writable);
+}
+
+static void
+try_failed(struct exchange *exchange, enum gateway_failure failure)
+{
+    exchange->stream = NULL;
+    forward_try_failed(exchange, failure);
+}
+
+/* A head with the status is the whole answer. */
+static void
+on_head(void *context, struct http2_call *call)
+{
+    struct exchange *exchange = context;
+    int code = http2_call_code(call);
+    const char *its_type = http2_call_find(call, HTTP2_HEAD, "content-type");
+    bool is_grpc = its_type != NULL && strncmp(its_type, type, sizeof(type) - 1) == 0;
+    if (code != 200 || !is_grpc) {
+        http2_call_cancel(call);
+        try_failed(exchange,
+                   code == 429 || code == 503 ? GATEWAY_FAILED_BUSY : GATEWAY_FAILED_BROKE);
+    } else if (exchange->method->is_stream &&
+               http2_call_find(call, HTTP2_HEAD, "grpc-status") == NULL) {
+        begin_answer(exchange, call);
+    }
+}
+
+static void
+on_answer(void *context, struct http2_call *call, const void *data, size_t bytes)
+{
+    struct exchange *exchange = context;
+    const struct http_piece piece = {.data = data, .bytes = bytes};
+    if (exchange->state != EXCHANGE_STARTED)
+        begin_answer(exchange, call);
+    exchange->pieces++;
+    if (http_answer_append(exchange->request, &piece) == HTTP_WAIT) {
+        exchange->proxy->counters[PROXY_PAUSED]++;
+        http2_call_pause(call);
+    }
+}
+
+static void
+broke(struct exchange *exchange, enum gateway_end how)
+{
+    static const struct openai_error error = {.code = 502,
+                                              .message = "the model server broke off its answer"};
+    struct http_request *request = exchange->request;
+    exchange->code = (int)STATUS_UNAVAILABLE;
+    forward_ended(exchange, how);
+    exchange_free(exchange);
+    grpc_break_off(request, &error);
+}
+
+static bool
+has_declined(const struct exchange *exchange, int status, enum gateway_failure *failure)
+{
+    bool is_absent = status == STATUS_NOT_FOUND && exchange->is_routed;
+    *failure = is_absent ? GATEWAY_FAILED_ABSENT : GATEWAY_FAILED_BUSY;
+    return is_absent || status == STATUS_UNAVAILABLE || status == STATUS_RESOURCE_EXHAUSTED;
+}
+
+/* The status is in `block`. */
+static void
+answer_end(struct exchange *exchange, const struct http2_call *call, enum http2_block block)
+{
+    struct http_request *request = exchange->request;
+    struct http_header headers[HEADERS_MAX];
+    char id[REQUEST_ID_BYTES]; /* the exchange's may be another's when the answer is written */
+    memcpy(id, exchange->id, sizeof(id));
+    headers[0] = (struct http_header){"x-request-id", id};
+    bool is_begun = exchange->state == EXCHANGE_STARTED;
+    bool is_head = block == HTTP2_HEAD && !is_begun;
+    if (is_head)
+        forward_started(exchange, &(struct gateway_report){.has_waiting = false});
+    else if (!is_begun)
+        begin_answer(exchange, call);
+    forward_ended(exchange, GATEWAY_END_OK);
+    exchange_free(exchange);
+    if (is_head)
+        http_answer(request, 200, headers, passed(call, block, headers, 1), NULL, 0);
+    else
+        http_answer_end_with(request, headers, passed(call, block, headers, 0));
+}
+
+static void on_end(void *context, struct http2_call *call, enum http_call_end how);
+
+static void
+start_call(struct exchange *exchange)
+{
+    static const struct http2_call_handler handler = {on_head, on_answer, on_room, on_end};
+    const struct gateway_settings *settings = exchange->proxy->settings;
+    struct http_header headers[HEADERS_MAX] = {{"te", "trailers"}};
+    char timeout[16];
+    size_t count = 1;
+    int64_t now_ns = clock_now_ns();
+    int64_t left_ns = settings->total_timeout_ms * NS_PER_MS + exchange->began_ns - now_ns;
+    if (exchange->deadline_ns != TIME_NEVER_NS) {
+        put_timeout(timeout, exchange->deadline_ns - now_ns);
+        headers[count++] = (struct http_header){"grpc-timeout", timeout};
+    }
+    const struct http2_call_request call = {
+        .path = exchange->method->path,
+        .headers = headers,
+        .header_count = forward_request_headers(exchange, headers, count),
+        .timeouts = {.connect_ns = settings->connect_timeout_ms * NS_PER_MS,
+                     .first_byte_ns = settings->first_byte_timeout_ms * NS_PER_MS,
+                     .idle_ns = settings->idle_timeout_ms * NS_PER_MS,
+                     .total_ns = left_ns > 1 ? left_ns : 1}};
+    exchange->stream = http2_call_start(exchange->grpc_target, &call, &handler, exchange);
+    send_kept(exchange);
+}
+
+static void
+on_end(void *context, struct http2_call *call, enum http_call_end how)
+{
+    struct exchange *exchange = context;
+    bool in_head = http2_call_find(call, HTTP2_TRAILERS, "grpc-status") == NULL;
+    enum http2_block block = in_head ? HTTP2_HEAD : HTTP2_TRAILERS;
+    const char *status = http2_call_find(call, block, "grpc-status");
+    bool is_whole = how == HTTP_CALL_DONE && status != NULL;
+    enum gateway_failure failure;
+    exchange->stream = NULL;
+    if (is_whole)
+        exchange->code = atoi(status); // NOLINT(cert-err34-c): what it is if it is no number
+    if (exchange->state == EXCHANGE_STARTED && !is_whole) {
+        broke(exchange, how == HTTP_CALL_LATE ? GATEWAY_END_LATE : GATEWAY_END_BROKE);
+    } else if (how == HTTP_CALL_STALE) { /* says nothing about the server; each uses up one */
+        exchange->proxy->counters[PROXY_STALE]++;
+        start_call(exchange);
+    } else if (!is_whole) {
+        try_failed(exchange, how == HTTP_CALL_REFUSED ? GATEWAY_FAILED_UNREACHABLE
+                             : how == HTTP_CALL_LATE  ? GATEWAY_FAILED_LATE
+                                                      : GATEWAY_FAILED_BROKE);
+    } else if (exchange->state != EXCHANGE_STARTED &&
+               has_declined(exchange, exchange->code, &failure)) {
+        try_failed(exchange, failure);
+    } else {
+        answer_end(exchange, call, block);
+    }
+}
+
+void
+grpc_send_to(struct exchange *exchange, const struct endpoint_send *send)
+{
+    free(exchange->sent_model);
+    exchange->sent_model = send->model != NULL ? strdup(send->model) : NULL;
+    CHECK(exchange->sent_model != NULL || send->model == NULL);
+    exchange->grpc_target = send->grpc_target;
+    start_call(exchange);
+}
