@@ -32,9 +32,10 @@ class NodesTest(unittest.TestCase):
                          metrics=f"127.0.0.1:{self.metrics}")
 
     def list(self):
+        """A node counts once, by the first entry that it matches."""
         return json.dumps({"endpoints": [{
             "name": name, "mesh": {"labels": [label]}, "port": str(self.port),
-            "metricsPort": str(self.metrics)} for name, label in (("nodes", "gpu"), ("none", "tpu"))]})
+            "metricsPort": str(self.metrics)} for name, label in (("nodes", "gpu"), ("none", "tpu"), ("same", "big"))]})
 
     def names(self, gateway):
         """{endpoint: whether it is up}"""

@@ -221,7 +221,7 @@ spec:
     def test_pools_by_labels_and_ports(self):
         weights = {"one": 0, "two": 1}
         self.serve(pool("one", zone="one", kind="gpu"), pool("two", zone="two"),
-                   document("InferencePool", "port", {
+                   pool("none", zone="nowhere"), document("InferencePool", "port", {
                        "selector": {}, "targetPorts": [{"number": self.models[0].port}]}),
                    llm_route("r", "red", backendRefs=[
                        {"name": "port", "adapter": {"name": "red"}}]),
@@ -230,6 +230,9 @@ spec:
                         "name": name, "weight": weight} for name, weight in weights.items()]}]}))
         self.assertEqual({self.gateway.chat()[1]["x-served-by"] for _ in range(8)}, {"two"})
         self.assertEqual({self.gateway.chat("red")[1]["x-served-by"] for _ in range(8)}, {"one"})
+        row = 'inference_extension_flow_control_pool_saturation{inference_pool="%s"}'
+        wait_until(lambda: [self.gateway.figures()[row % name] for name in ("one", "none")] == [0, 1],
+                   "the saturation of each pool")
 
     def test_failure_modes(self):
         """A server without figures answers requests all the same."""

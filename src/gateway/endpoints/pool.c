@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/hash_table.h"
 #include "base/log.h"
 #include "gateway/endpoints/internal.h"
 #include "gateway/endpoints/pem_files.h"
@@ -254,26 +255,6 @@ is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
            strcmp(a->tls_name, b->tls_name) == 0 && strcmp(a->labels, b->labels) == 0;
 }
 
-static struct endpoint_member *
-member_listed(struct endpoint_pool *pool, const struct endpoint_entry *entry)
-{
-    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
-        struct endpoint_member *member = &pool->members[i];
-        if (member->is_used && member->is_listed && is_same_entry(&member->entry, entry))
-            return member;
-    }
-    return NULL;
-}
-
-static bool
-is_in(const struct endpoint_entry *entries, uint32_t count, const struct endpoint_entry *entry)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (is_same_entry(&entries[i], entry))
-            return true;
-    return false;
-}
-
 /* At another port of the endpoint, or the same. */
 static enum status
 create_target(struct endpoint_member *member, const struct endpoint_entry *entry,
@@ -302,13 +283,15 @@ create_targets(struct endpoint_member *member, const struct endpoint_entry *entr
     return status;
 }
 
+/* Numbers below `*free_number` are not free. */
 static void
-add(struct endpoint_pool *pool, const struct endpoint_entry *entry)
+add(struct endpoint_pool *pool, const struct endpoint_entry *entry, int64_t *free_number)
 {
     struct error error = ERROR_NONE;
-    int64_t number = 0;
+    int64_t number = *free_number;
     while (number < pool->settings->endpoints_max && pool->members[number].is_used)
         number++;
+    *free_number = number;
     if (number == pool->settings->endpoints_max) { /* some are still leaving */
         pool->is_behind = true;
         return;
@@ -345,7 +328,76 @@ list(struct endpoint_pool *pool)
     return count;
 }
 
-/* Removes and adds endpoints until they are those of the file and of its names. */
+/* An endpoint that is wanted, by its address. */
+struct wanted_endpoint {
+    struct hash_entry entry;
+    const struct endpoint_entry *wanted;
+    bool is_there;
+};
+
+static struct wanted_endpoint *
+wanted_find(const struct hash_table *table, const struct endpoint_entry *entry)
+{
+    struct hash_entry *at =
+        hash_table_first(table, gateway_name_hash(entry->address, strlen(entry->address)));
+    while (at != NULL &&
+           strcmp(((struct wanted_endpoint *)at)->wanted->address, entry->address) != 0)
+        at = hash_table_next(at);
+    return (struct wanted_endpoint *)at;
+}
+
+/* Of several entries with one address, such as those of a mesh that match the same node, the first
+ * counts. Returns how many addresses there are. */
+static uint32_t
+wanted_index(const struct endpoint_pool *pool, uint32_t count, struct wanted_endpoint *items,
+             struct hash_table *table)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct endpoint_entry *entry = &pool->wanted[i];
+        const struct wanted_endpoint *other = wanted_find(table, entry);
+        if (other != NULL) {
+            log_warn_limited("endpoint_refused endpoint=\"%s\" error=\"%s has its address\"",
+                             entry->name, other->wanted->name);
+            continue;
+        }
+        items[used].wanted = entry;
+        hash_table_add(table, &items[used++].entry,
+                       gateway_name_hash(entry->address, strlen(entry->address)));
+    }
+    return used;
+}
+
+/* Removes and adds endpoints until they are those that are wanted. */
+static void
+adjust(struct endpoint_pool *pool, uint32_t count)
+{
+    struct hash_table table = {.slots = NULL};
+    struct wanted_endpoint *items = calloc(count + 1, sizeof(*items));
+    int64_t free_number = 0;
+    CHECK(items != NULL);
+    count = wanted_index(pool, count, items, &table);
+    pool->is_behind = false;
+    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
+        struct endpoint_member *member = &pool->members[i];
+        if (!member->is_used || !member->is_listed)
+            continue;
+        struct wanted_endpoint *wanted = wanted_find(&table, &member->entry);
+        if (wanted != NULL && is_same_entry(wanted->wanted, &member->entry)) {
+            wanted->is_there = true;
+            continue;
+        }
+        member->is_listed = false;
+        endpoint_pool_step(
+            pool, &(struct gateway_event){.kind = GATEWAY_REMOVED, .endpoint = member->number});
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (!items[i].is_there)
+            add(pool, items[i].wanted, &free_number);
+    hash_table_fini(&table);
+    free(items);
+}
+
 static void
 reconcile(struct endpoint_pool *pool)
 {
@@ -359,18 +411,7 @@ reconcile(struct endpoint_pool *pool)
             pool->wanted[count++] = pool->listed[i];
     count = endpoint_names_expand(pool->names, pool->wanted, count,
                                   (uint32_t)pool->settings->endpoints_max);
-    pool->is_behind = false;
-    for (int64_t i = 0; i < pool->settings->endpoints_max; i++) {
-        struct endpoint_member *member = &pool->members[i];
-        if (!member->is_used || !member->is_listed || is_in(pool->wanted, count, &member->entry))
-            continue;
-        member->is_listed = false;
-        endpoint_pool_step(
-            pool, &(struct gateway_event){.kind = GATEWAY_REMOVED, .endpoint = member->number});
-    }
-    for (uint32_t i = 0; i < count; i++)
-        if (member_listed(pool, &pool->wanted[i]) == NULL)
-            add(pool, &pool->wanted[i]);
+    adjust(pool, count);
 }
 
 static void

@@ -134,12 +134,25 @@ put_band(struct bytes *out, const struct gateway_band_view *band)
              (double)band->waited_ms / 1e3);
 }
 
+/* Of each InferencePool; without any, all endpoints are one without a name. */
+static void
+put_saturation(struct bytes *out, const struct endpoint_pool *pool)
+{
+    static const char name[] = "inference_extension_flow_control_pool_saturation";
+    const struct resource_set *set = pool->resources;
+    if (set == NULL || set->pool_count == 0)
+        put_line(out, "%s %g\n", name, gateway_pool_saturation(pool->core, GATEWAY_ALL_POOLS));
+    for (uint32_t i = 0; set != NULL && i < set->count; i++)
+        if (set->items[i].kind == RESOURCE_POOL)
+            put_line(out, "%s{inference_pool=\"%s\"} %g\n", name, set->items[i].name,
+                     gateway_pool_saturation(pool->core, UINT64_C(1) << set->items[i].number));
+}
+
 static void
 put_flow_control(struct bytes *out, const struct endpoint_pool *pool)
 {
     struct gateway_band_view band;
-    put_line(out, "inference_extension_flow_control_pool_saturation %g\n",
-             gateway_pool_saturation(pool->core, GATEWAY_ALL_POOLS));
+    put_saturation(out, pool);
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++)
         if (gateway_look_band(pool->core, i, &band))
             put_band(out, &band);
