@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "coordinator/front/rest_stream.h"
 #include "coordinator/models/target.h"
 #include "loop/loop.h"
 
@@ -137,7 +136,7 @@ void
 rest_call_free(struct rest_call *call)
 {
     if (call->stream != NULL)
-        rest_stream_destroy(call->stream);
+        call->stream_type->destroy(call->stream);
     give_back(call);
     unlend(call);
     bytes_fini(&call->copied);
@@ -152,7 +151,7 @@ rest_call_cancel(struct rest_call *call)
 {
     uint64_t tag = atomic_load_explicit(&call->tag, memory_order_relaxed);
     if (call->stream != NULL)
-        rest_stream_cancel(call);
+        call->stream_type->cancel(call);
     dispatch_cancel(&call->rest->dispatch, tag);
 }
 
@@ -164,7 +163,7 @@ on_late(void *context)
     struct http_request *request = call->request;
     if (call->stream != NULL) {
         if (request != NULL)
-            rest_stream_fail(call, STATUS_DEADLINE_EXCEEDED, late_text);
+            call->stream_type->fail(call, STATUS_DEADLINE_EXCEEDED, late_text);
         return;
     }
     call->request = NULL;
@@ -281,7 +280,7 @@ sink_tagged(void *context, uint64_t tag)
     struct rest_call *call = context;
     atomic_store_explicit(&call->tag, tag, memory_order_relaxed);
     if (call->stream != NULL)
-        rest_stream_tagged(call, tag);
+        call->stream_type->tagged(call, tag);
 }
 
 static bool
@@ -396,7 +395,7 @@ take_answer(void *context, const struct rpc_answer *answer)
 {
     struct rest_call *call = context;
     if (call->stream != NULL) {
-        rest_stream_answer(call, answer);
+        call->stream_type->answer(call, answer);
         return;
     }
     if (answer->status == STATUS_OK) {
@@ -412,7 +411,7 @@ static void
 take_piece(void *context, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct rest_call *call = context;
-    rest_stream_piece(call, pieces, piece_count);
+    call->stream_type->piece(call, pieces, piece_count);
 }
 
 static void

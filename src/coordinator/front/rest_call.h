@@ -41,13 +41,27 @@ struct rest {
 struct rest_call;
 struct rest_stream;
 
+/* The functions of a call whose answer comes as events (rest_stream.h). */
+struct rest_stream_type {
+    /* The client has gone, or its deadline has passed. */
+    void (*cancel)(struct rest_call *call);
+    /* Tells the client, cancels the call, and lets go of the request. */
+    void (*fail)(struct rest_call *call, enum status status, const char *text);
+    /* Take the tag, and of another node's answer the pieces and the end. Any thread. */
+    void (*tagged)(struct rest_call *call, uint64_t tag);
+    void (*piece)(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count);
+    void (*answer)(struct rest_call *call, const struct rpc_answer *answer);
+    void (*destroy)(struct rest_stream *stream);
+};
+
 struct rest_call {
     struct rest *rest;
     struct http_request *request; /* NULL: it was answered, as by DEADLINE_EXCEEDED */
     enum rest_what what;          /* REST_SERVER and what needs no call excepted */
     struct oip_json *json;        /* of an inference */
     struct rest_stream *stream;   /* its answer is events; NULL: one answer */
-    uint32_t page_rows;           /* REST_MODELS, REST_OPENAPI: the most that it shows */
+    const struct rest_stream_type *stream_type;
+    uint32_t page_rows; /* REST_MODELS, REST_OPENAPI: the most that it shows */
     /* Takes what was answered, and frees the call; NULL: it is written to the client. */
     void (*told)(struct rest_call *call);
     struct trace *trace; /* for `told`, as the next */

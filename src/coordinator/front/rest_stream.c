@@ -153,8 +153,8 @@ end_answer(struct rest_call *call)
     http_answer_end(request);
 }
 
-void
-rest_stream_fail(struct rest_call *call, enum status status, const char *text)
+static void
+events_fail(struct rest_call *call, enum status status, const char *text)
 {
     struct http_request *request = call->request;
     if (call->stream->has_begun) {
@@ -182,13 +182,13 @@ take_message(struct rest_call *call, const struct stream_message *message)
     if (call->request == NULL)
         return;
     if (message->status != STATUS_OK) {
-        rest_stream_fail(call, message->status, (const char *)message->data);
+        events_fail(call, message->status, (const char *)message->data);
         return;
     }
     spans_of_pieces(&spans, message->pieces, message->piece_count);
     enum oip_json_part part = message->is_final ? OIP_JSON_LAST : OIP_JSON_PIECE;
     if (send_message(call, &spans.message, part, &error) != STATUS_OK)
-        rest_stream_fail(call, error.status, error.text);
+        events_fail(call, error.status, error.text);
     spans_fini(&spans);
 }
 
@@ -300,34 +300,34 @@ static const struct request_sink sink = {.tagged = stream_sink_tagged,
                                          .fail = stream_sink_fail,
                                          .refused = sink_refused};
 
-void
-rest_stream_tagged(struct rest_call *call, uint64_t tag)
+static void
+events_tagged(struct rest_call *call, uint64_t tag)
 {
     stream_sink_tagged(call->stream->request, tag);
 }
 
-void
-rest_stream_piece(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
+static void
+events_piece(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count)
 {
     stream_mesh_piece(call->stream->request, pieces, piece_count);
 }
 
-void
-rest_stream_answer(struct rest_call *call, const struct rpc_answer *answer)
+static void
+events_answer(struct rest_call *call, const struct rpc_answer *answer)
 {
     stream_mesh_answer(call->stream->request, answer);
 }
 
 /* ---- life ---- */
 
-void
-rest_stream_cancel(struct rest_call *call)
+static void
+events_cancel(struct rest_call *call)
 {
     stream_cancel(&call->stream->base);
 }
 
-void
-rest_stream_destroy(struct rest_stream *stream)
+static void
+events_destroy(struct rest_stream *stream)
 {
     struct rest *rest = stream->call->rest;
     if (stream->base.requests != NULL) /* it was refused */
@@ -342,6 +342,13 @@ rest_stream_destroy(struct rest_stream *stream)
     free(stream);
 }
 
+static const struct rest_stream_type stream_type = {.cancel = events_cancel,
+                                                    .fail = events_fail,
+                                                    .tagged = events_tagged,
+                                                    .piece = events_piece,
+                                                    .answer = events_answer,
+                                                    .destroy = events_destroy};
+
 void
 rest_stream_open(struct rest_call *call)
 {
@@ -354,6 +361,7 @@ rest_stream_open(struct rest_call *call)
     request->wants_end = oip_json_wants_end(call->json);
     stream_add(&stream->base, request);
     call->stream = stream;
+    call->stream_type = &stream_type;
     LIST_INSERT_HEAD(&call->rest->streams, stream, link);
     counter_add_shared(call->rest->node.counters, NODE_STREAMS, 1);
 }

@@ -20,18 +20,5 @@ bool rest_stream_is_wanted(const struct http_request *request);
 void rest_stream_open(struct rest_call *call);
 /* Has the answer of a pipeline, and the tag, go to the call's stream. */
 void rest_stream_direct(const struct rest_call *call, struct submission *submission);
-
-/* ---- for rest_call.c, of a call with a stream ---- */
-
-/* The client has gone, or its deadline has passed. */
-void rest_stream_cancel(struct rest_call *call);
-/* Tells the client, cancels the call, and releases the request. */
-void rest_stream_fail(struct rest_call *call, enum status status, const char *text);
-/* Take the tag, and of another node's answer the pieces and the end. Any thread. */
-void rest_stream_tagged(struct rest_call *call, uint64_t tag);
-void rest_stream_piece(struct rest_call *call, const struct rpc_piece *pieces, size_t piece_count);
-void rest_stream_answer(struct rest_call *call, const struct rpc_answer *answer);
-void rest_stream_destroy(struct rest_stream *stream);
-
 /* The `struct rest` stops: answers that their clients do not read are broken off soon. */
 void rest_streams_stop(void *rest);
