@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calls over HTTP/1 (client.c) and HTTP/2 (http2_client.c) share: where they go. */
+/* Targets, shared by calls over HTTP/1 (client.c) and HTTP/2 (http2_client.c). */
 #pragma once
 
 #include <sys/queue.h>

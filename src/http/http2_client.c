@@ -3,8 +3,8 @@
  * A link is a connection with the calls that it carries; nghttp2 frames them.
  *
  * A call lives until nghttp2 has closed its stream (or the link is lost) and its user was told, or
- * has cancelled it, whichever comes last. What users send or cancel waits for the link's next turn
- * of the loop, where all of it leaves together. So no callback comes from inside a function of the
+ * has cancelled it, whichever comes last. Sends and cancellations wait for the link's next turn of
+ * the loop, where all of them leave together. So no callback comes from inside a function of the
  * header; on_writable comes while nghttp2 frames.
  *
  * A link may be lost, or its target destroyed, while its callback is on the stack: its memory stays

@@ -80,7 +80,7 @@ struct http_wire {
     void (*wait)(struct http_request *request);
     /* Its body is read again. */
     void (*resume)(struct http_request *request);
-    /* What `end` sends behind the last piece. NULL: no client could take it. */
+    /* Sets the trailers that `end` sends behind the last piece. NULL: no client could take it. */
     void (*trailers)(struct http_request *request, const struct http_header *headers, size_t count);
 };
 

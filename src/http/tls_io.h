@@ -22,7 +22,7 @@ enum http_moved http_tls_read(struct ssl_st *ssl, void *data, size_t room, size_
 enum http_moved http_tls_write(struct ssl_st *ssl, const void *data, size_t bytes, size_t *used);
 /* Bytes have been received that the kernel does not know of. */
 bool http_tls_has_pending(struct ssl_st *ssl);
-/* What one side offers the other. */
+/* The versions that one side offers the other. */
 enum http_versions { HTTP_1_ALONE, HTTP_1_OR_2, HTTP_2_ALONE };
 /* For a client's connection to a server that must have this name, or numeric address, in its
  * certificate. NULL: no memory. In tls.c. */

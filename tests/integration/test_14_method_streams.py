@@ -55,7 +55,7 @@ class Stream:
         return next(self.call)
 
     def read_all(self):
-        """What came, and how it ended."""
+        """The messages, and how the stream ended."""
         messages = []
         try:
             messages.extend(self.call)

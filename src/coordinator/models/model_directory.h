@@ -65,7 +65,7 @@ struct model_directory_options {
     enum directory_listing (*list)(void *context, const struct directory_model *model,
                                    struct error *error);
     void (*unlist)(void *context, const char *id);
-    /* What lies there cannot be a model; one that is listed is kept: LISTING_DONE. */
+    /* The entry cannot be a model; one that is listed is kept: LISTING_DONE. */
     enum directory_listing (*refuse)(void *context, const char *id, const struct error *why);
     void *context;
 };
