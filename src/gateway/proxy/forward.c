@@ -366,20 +366,9 @@ call_start(struct exchange *exchange)
 }
 
 void
-forward_on_send(void *context, const struct endpoint_send *send)
+forward_send_to(struct exchange *exchange, const struct endpoint_send *send)
 {
-    struct llm_proxy *proxy = context;
-    struct exchange *exchange = &proxy->exchanges[send->request];
-    CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
-    CHECK(exchange->stream == NULL);
-    exchange->endpoint = send->endpoint;
-    exchange->tries++;
     exchange->target = send->target;
-    exchange->is_routed = send->model != NULL;
-    if (exchange->method != NULL) {
-        grpc_send_to(exchange, send);
-        return;
-    }
     exchange_rewrite(exchange, send->model);
     call_start(exchange);
 }
@@ -397,5 +386,5 @@ forward_on_refuse(void *context, uint32_t number, enum gateway_refusal refusal)
     proxy->counters[error.code == 404 ? PROXY_INVALID : PROXY_UNAVAILABLE]++;
     account_log(exchange, error.code, "refused");
     exchange_free(exchange);
-    openai_refuse(request, &error);
+    answer_refuse(request, &error);
 }

@@ -140,30 +140,46 @@ struct gateway_ask exchange_ask(const struct exchange *exchange);
 /* Ends the call to a server, if there is one. */
 void exchange_cancel(struct exchange *exchange);
 
-/* ---- proxy.c ---- */
+/* ---- intake.c ---- */
 
 /* In any state; what is under way ends. Once the answer has begun, only gRPC's can say why. */
 void exchange_refuse(struct exchange *exchange, const struct openai_error *error);
 /* Adds to the body. False: the limit of all bodies would be exceeded; it was refused. */
 bool exchange_add_body(struct exchange *exchange, const void *data, size_t bytes);
-/* The model, which is kept, and what else of the head the core decides by. */
+/* Reads the header fields that flow control needs. */
+void exchange_scan_fields(struct exchange *exchange);
+void exchange_keep_model(struct exchange *exchange, const char *name, size_t bytes);
+/* The model, which is kept, and the fields. */
 void exchange_scan_head(struct exchange *exchange, const char *model, size_t model_bytes);
 
-/* ---- grpc.c ---- */
+/* ---- grpc_answer.c ---- */
+
+#define GRPC_CONTENT_TYPE "application/grpc"
+
+struct oip_call {
+    const char *path;
+    bool is_stream;
+    /* The gateway's own; NULL: a server answers. */
+    void (*answer)(struct llm_proxy *proxy, struct bytes *out);
+};
 
 bool grpc_is_call(const struct http_request *request);
 /* NULL: it was answered. */
 const struct oip_call *grpc_find(struct llm_proxy *proxy, struct http_request *request);
+/* Refuses in the caller's protocol: as OpenAI does, or with a status of gRPC. */
+void answer_refuse(struct http_request *request, const struct openai_error *error);
+/* For a call over gRPC whose answer has begun. */
+void grpc_break_off(struct http_request *request, const struct openai_error *error);
+
+/* ---- grpc.c ---- */
+
 void grpc_begin(struct exchange *exchange, const struct oip_call *method);
 void grpc_send_to(struct exchange *exchange, const struct endpoint_send *send);
-/* In place of an error as OpenAI has it; the second when the answer has begun. */
-void grpc_refuse(struct http_request *request, const struct openai_error *error);
-void grpc_break_off(struct http_request *request, const struct openai_error *error);
 
 /* ---- forward.c ---- */
 
-/* As endpoint_pool_handler has them; the context is the proxy. */
-void forward_on_send(void *context, const struct endpoint_send *send);
+void forward_send_to(struct exchange *exchange, const struct endpoint_send *send);
+/* As endpoint_pool_handler has it; the context is the proxy. */
 void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
 /* The fields for the server; `count` are there already. Returns how many there are then. */
 size_t forward_request_headers(const struct exchange *exchange, struct http_header *headers,

@@ -72,10 +72,6 @@ openai_error_body(const char *text, char *body, size_t room)
 void
 openai_refuse(struct http_request *request, const struct openai_error *error)
 {
-    if (grpc_is_call(request)) {
-        grpc_refuse(request, error);
-        return;
-    }
     struct bytes out = {0};
     struct http_header headers[4] = {{"Content-Type", "application/json"}};
     size_t count = 1;

@@ -13,8 +13,6 @@
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/prompt.h"
 
-enum { BODY_ROOM_FIRST = 4096, NAME_BYTES = 128 };
-
 static const char drain_text[] = "the gateway is stopping";
 
 /* ---- exchanges ---- */
@@ -30,117 +28,12 @@ drain_look(struct llm_proxy *proxy)
     http_server_drain(proxy->server, NS_PER_S, on_drained, proxy->drained_context);
 }
 
-void
-exchange_refuse(struct exchange *exchange, const struct openai_error *error)
-{
-    struct http_request *request = exchange->request;
-    bool is_answering = exchange->state == EXCHANGE_STARTED;
-    char id[REQUEST_ID_BYTES];
-    struct openai_error told = *error;
-    memcpy(id, exchange->id, sizeof(id));
-    told.request_id = id;
-    exchange_cancel(exchange);
-    if (is_answering)
-        forward_ended(exchange, GATEWAY_END_CANCELLED);
-    else
-        account_log(exchange, error->code, "refused");
-    if (exchange->state == EXCHANGE_PLACED)
-        endpoint_pool_step(exchange->proxy->endpoints,
-                           &(struct gateway_event){.kind = GATEWAY_ENDED,
-                                                   .request = exchange->number,
-                                                   .end = GATEWAY_END_CANCELLED});
-    exchange_free(exchange);
-    (is_answering ? grpc_break_off : openai_refuse)(request, &told);
-}
-
 /* ---- bodies ---- */
-
-/* False: the limit of all bodies would be exceeded; the request is refused. */
-static bool
-body_reserve(struct exchange *exchange, size_t room)
-{
-    static const struct openai_error full = {
-        .code = 503,
-        .type = "InternalServerError",
-        .may_retry = true,
-        .message = "the gateway holds as many bytes of requests as it may"};
-    struct llm_proxy *proxy = exchange->proxy;
-    uint64_t limit = (uint64_t)proxy->settings->bodies_mib_max << 20;
-    if (room <= exchange->body_room)
-        return true;
-    if (proxy->bodies_bytes + room - exchange->body_room > limit) {
-        proxy->counters[PROXY_BODIES_FULL]++;
-        exchange_refuse(exchange, &full);
-        return false;
-    }
-    proxy->bodies_bytes += room - exchange->body_room;
-    exchange->body = realloc(exchange->body, room);
-    CHECK(exchange->body != NULL);
-    exchange->body_room = room;
-    return true;
-}
-
-bool
-exchange_add_body(struct exchange *exchange, const void *data, size_t bytes)
-{
-    size_t needed = exchange->body_bytes + bytes;
-    size_t room = exchange->body_room > 0 ? exchange->body_room : BODY_ROOM_FIRST;
-    while (room < needed)
-        room *= 2;
-    if (room > exchange->body_declared)
-        room = exchange->body_declared;
-    if (!body_reserve(exchange, room))
-        return false;
-    memcpy(exchange->body + exchange->body_bytes, data, bytes);
-    exchange->body_bytes = needed;
-    return true;
-}
 
 static void
 on_piece(struct http_request *request, const void *data, size_t bytes)
 {
     (void)exchange_add_body(http_request_user(request), data, bytes);
-}
-
-/* The reference has two names for each of its headers. */
-static const char *
-either_header(const struct exchange *exchange, const char *name, const char *other)
-{
-    const char *value = http_request_header(exchange->request, name);
-    return value != NULL ? value : http_request_header(exchange->request, other);
-}
-
-/* Reads the headers that flow control needs. */
-static void
-head_scan(struct exchange *exchange)
-{
-    const char *session = either_header(exchange, "x-session-id", "x-session-token");
-    const char *flow =
-        either_header(exchange, "x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id");
-    const char *objective =
-        either_header(exchange, "x-gateway-inference-objective", "x-llm-d-inference-objective");
-    const char *slo = either_header(exchange, "x-slo-ttft-ms", "x-llm-d-slo-ttft-ms");
-    const char *wanted = exchange->proxy->settings->labels.header;
-    const char *label = *wanted != '\0' ? http_request_header(exchange->request, wanted) : NULL;
-    exchange->label = label != NULL ? gateway_name_hash(label, strlen(label)) : 0;
-    long long slo_ms = slo != NULL ? strtoll(slo, NULL, 10) : 0;
-    exchange->session = session != NULL ? gateway_name_hash(session, strlen(session)) : 0;
-    exchange->flow = flow != NULL ? gateway_name_hash(flow, strlen(flow)) : 0;
-    exchange->priority = 0;
-    exchange->has_priority = false;
-    if (objective != NULL)
-        exchange->has_priority =
-            endpoint_pool_priority(exchange->proxy->endpoints, objective, &exchange->priority);
-    exchange->slo_ms = slo_ms > 0 && slo_ms <= INT32_MAX ? slo_ms : 0;
-}
-
-static void
-keep_model_name(struct exchange *exchange, const char *name, size_t bytes)
-{
-    size_t kept = bytes < NAME_BYTES ? bytes : NAME_BYTES;
-    exchange->model_name = calloc(1, kept + 1); /* no strndup: a body does not end in NUL */
-    CHECK(exchange->model_name != NULL);
-    memcpy(exchange->model_name, name, kept);
 }
 
 /* A path of the Open Inference Protocol: /v2/models/NAME[/versions/VERSION]/infer. Returns the
@@ -164,17 +57,6 @@ oip_model(const char *path, const char **name)
     }
     bool has_dots = strstr(path, "/.") != NULL; /* which servers may resolve */
     return !has_dots && strcmp(rest, "/infer") == 0 ? bytes : 0;
-}
-
-/* Bodies of the Open Inference Protocol may be binary, and have no prefix that a server would
- * keep. */
-void
-exchange_scan_head(struct exchange *exchange, const char *model, size_t model_bytes)
-{
-    keep_model_name(exchange, model, model_bytes);
-    exchange->model = gateway_name_hash(model, model_bytes);
-    exchange->tokens = 1;
-    head_scan(exchange);
 }
 
 static void
@@ -201,13 +83,13 @@ body_scan(struct exchange *exchange)
     struct json_span name;
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
     CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
-    keep_model_name(exchange, name.at, name.bytes);
+    exchange_keep_model(exchange, name.at, name.bytes);
     exchange->name_at = (size_t)(prompt.name.at - exchange->body);
     exchange->name_bytes = prompt.name.bytes;
     exchange->model = prompt.model;
     exchange->is_streamed = prompt.is_streamed;
     exchange->tokens = prompt.tokens;
-    head_scan(exchange);
+    exchange_scan_fields(exchange);
     exchange->block_count =
         gateway_prefix_hash(prompt.model, prompt.prompt.at, prompt.prompt.bytes, blocks);
     if (exchange->block_count > 0) {
@@ -261,7 +143,7 @@ admit_key(struct llm_proxy *proxy, struct http_request *request, struct api_key 
     if (*key != NULL)
         return true;
     proxy->counters[PROXY_KEYS_REFUSED]++;
-    openai_refuse(request, &(struct openai_error){.code = 401,
+    answer_refuse(request, &(struct openai_error){.code = 401,
                                                   .type = "AuthenticationError",
                                                   .message = "expected a valid API key in "
                                                              "Authorization: Bearer"});
@@ -278,7 +160,7 @@ admit(struct llm_proxy *proxy, struct http_request *request, struct api_key **ke
     if (wait_ms == 0)
         return true;
     proxy->counters[PROXY_QUOTA_EXCEEDED]++;
-    openai_refuse(request, &(struct openai_error){.code = 429,
+    answer_refuse(request, &(struct openai_error){.code = 429,
                                                   .type = "RateLimitError",
                                                   .may_retry = true,
                                                   .retry_ms = wait_ms,
@@ -302,7 +184,7 @@ static void
 refuse(struct llm_proxy *proxy, struct http_request *request, int code, const char *message)
 {
     proxy->counters[PROXY_INVALID]++;
-    openai_refuse(request, &(struct openai_error){.code = code,
+    answer_refuse(request, &(struct openai_error){.code = code,
                                                   .type = code == 404 ? "NotFoundError"
                                                                       : "invalid_request_error",
                                                   .message = message});
@@ -312,7 +194,7 @@ static void
 refuse_method(struct llm_proxy *proxy, struct http_request *request, const char *allow)
 {
     proxy->counters[PROXY_INVALID]++;
-    openai_refuse(request,
+    answer_refuse(request,
                   &(struct openai_error){.code = 405,
                                          .type = "invalid_request_error",
                                          .allow = allow,
@@ -339,7 +221,7 @@ take(struct llm_proxy *proxy, struct http_request *request)
         if (key != NULL)
             api_key_release(key, 0);
         proxy->counters[PROXY_REQUESTS_FULL]++;
-        openai_refuse(request,
+        answer_refuse(request,
                       &(struct openai_error){.code = 503,
                                              .type = "InternalServerError",
                                              .may_retry = true,
@@ -607,6 +489,22 @@ on_drain_over(void *context)
     http_server_drain(proxy->server, NS_PER_S, on_drained, proxy->drained_context);
 }
 
+static void
+on_send(void *context, const struct endpoint_send *send)
+{
+    struct llm_proxy *proxy = context;
+    struct exchange *exchange = &proxy->exchanges[send->request];
+    CHECK(exchange->state == EXCHANGE_PLACED && exchange->call == NULL);
+    CHECK(exchange->stream == NULL);
+    exchange->endpoint = send->endpoint;
+    exchange->tries++;
+    exchange->is_routed = send->model != NULL;
+    if (exchange->method != NULL)
+        grpc_send_to(exchange, send);
+    else
+        forward_send_to(exchange, send);
+}
+
 enum status
 proxy_create(struct event_base *base, const struct gateway_settings *settings,
              struct llm_proxy **created, struct error *error)
@@ -628,7 +526,7 @@ proxy_create(struct event_base *base, const struct gateway_settings *settings,
     }
     proxy->server = http_server_create(base);
     proxy->drain = loop_timer_create(base, on_drain_over, proxy);
-    const struct endpoint_pool_handler handler = {forward_on_send, forward_on_refuse, proxy};
+    const struct endpoint_pool_handler handler = {on_send, forward_on_refuse, proxy};
     enum status status = endpoint_pool_create(base, settings, &handler, &proxy->endpoints, error);
     if (status == STATUS_OK && settings->keys[0] != '\0')
         status = key_ring_create(base, settings->keys, &proxy->keys, error);
