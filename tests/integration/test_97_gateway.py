@@ -774,12 +774,12 @@ schedulingProfiles:
                 ("endpoints: nowhere.yaml\n", "nowhere.yaml: No such file"),
                 ("endpoints: servers.yaml\nobjectives: none.yaml\n", "none.yaml: No such file"),
                 ("endpoints: servers.yaml\nkeys: none.yaml\n", "none.yaml: No such file"),
-                (flow + "maxRequests: many", "maxRequests: a quantity"),
-                (flow + "maxBytes: 1X", "maxBytes: a quantity"),
-                (flow + "defaultRequestTTL: 5", "defaultRequestTTL: a duration"),
+                (flow + "maxRequests: many", "maxRequests: expected a quantity"),
+                (flow + "maxBytes: 1X", "maxBytes: expected a quantity"),
+                (flow + "defaultRequestTTL: 5", "defaultRequestTTL: expected a duration"),
                 (flow + "maxRequest: 5", "no key maxRequest here"),
                 (flow + "priorityBands: [{priority: 1}, {priority: 1}]", "1 is given twice"),
-                (flow + "priorityBands: [{}]", "priority: a whole number"),
+                (flow + "priorityBands: [{}]", "priority: expected a whole number"),
                 (flow + "defaultPriorityBand: {fairnessPolicyRef: fair}", "fair is no fairness"),
                 (flow + "defaultPriorityBand: {orderingPolicyRef: o}", "o is no ordering policy"),
                 (flow + "saturationDetector: {pluginRef: d}", "d is no saturation detector"),
@@ -789,7 +789,7 @@ schedulingProfiles:
                 ("a: [\n", "not YAML"),
                 (picker.replace("pluginRef: room", "pluginRef: rooms"), "has the name rooms"),
                 (picker.replace("type: seed-picker", "type: s"), "has the name seed-picker"),
-                (picker.replace("weight: 2.5", "weight: x"), "weight: a number"),
+                (picker.replace("weight: 2.5", "weight: x"), "weight: expected a number"),
                 (picker.replace("single-profile-handler\n", "pd-profile-handler\n")
                  .replace("pluginRef: room", "pluginRef: pd-profile-handler"), "no plugin of type")):
             code, output = self.run_gateway(text, "--check")

@@ -131,7 +131,7 @@ TEST_CASE(test_start_messages_that_are_wrong)
     assert_start_refused(spoil_param, "params.name is not terminated");
     assert_start_refused(spoil_stage, "no worker 0 in stage 1");
     assert_start_refused(spoil_worker, "no worker 1 in stage 0");
-    assert_start_refused(spoil_owner, "party is 1");
+    assert_start_refused(spoil_owner, "owner is 1");
     assert_start_refused(spoil_table, "another table");
     assert_start_refused(spoil_values, "no values of a worker at");
     assert_start_refused(spoil_header, "no values of a worker at 0");
