@@ -275,7 +275,7 @@ TEST_CASE(test_holders_that_cannot_be)
     const uint16_t parties[] = {PARTY_NOBODY, PARTY_C, OWNER_NONE, OWNER_COORDINATOR, OWNER_MAX};
     for (size_t i = 0; i < ARRAY_COUNT(parties); i++) {
         forge(slot_word(rig, ticket), (struct shm_word){.held = true, .owner = parties[i]});
-        assert_found(rig, "held by a party that does not exist");
+        assert_found(rig, "held by an owner that does not exist");
     }
     struct shm_ticket unused = {SLOTS - 1, 1};
     forge(slot_word(rig, ticket), (struct shm_word){.held = true, .owner = PARTY_A});
@@ -354,7 +354,7 @@ TEST_CASE(test_kept_blocks)
     index = block(rig, ticket);
     forge(object_word(&region->blocks, index),
           (struct shm_word){.held = true, .owner = OWNER_KEEPER});
-    assert_found(rig, "a block is kept by a party that does not exist");
+    assert_found(rig, "a block is kept by an owner that does not exist");
 }
 
 /* ---- requests that are not lost ---- */
