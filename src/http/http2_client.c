@@ -47,6 +47,8 @@ struct http2_link {
     bool is_connected;
     bool is_going;   /* takes no more calls */
     bool has_served; /* an answer has come */
+    bool has_frame;  /* the server speaks HTTP/2 */
+    bool is_foreign; /* it has shown that it does not, or TLS that cannot be had */
     bool has_news;
     int64_t idle_ns; /* since when it has no calls; 0: it has */
     uint32_t call_count;
@@ -173,7 +175,8 @@ end_of(const struct http2_call *call)
 {
     const struct http2_link *link = call->link;
     bool was_refused = call->closed_code == NGHTTP2_REFUSED_STREAM && link->is_going;
-    if (call->is_malformed)
+    bool is_foreign = link->is_foreign || (link->is_connected && !link->has_frame);
+    if (call->is_malformed || is_foreign)
         return HTTP_CALL_MALFORMED;
     if (!link->is_connected)
         return HTTP_CALL_REFUSED;
@@ -393,6 +396,7 @@ static int
 on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {
     struct http2_link *link = context;
+    link->has_frame = true;
     if (frame->hd.type == NGHTTP2_GOAWAY)
         link->is_going = true;
     bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
@@ -480,6 +484,18 @@ take_input(struct http2_link *link)
     return used >= 0;
 }
 
+/* Those that are over wait for nghttp2, perhaps for ever: for output that the server does not read,
+ * or a stream that it does not allow. */
+static bool
+has_calls(const struct http2_link *link)
+{
+    const struct http2_call *call;
+    LIST_FOREACH (call, &link->calls, entry)
+        if (!call->is_over)
+            return true;
+    return false;
+}
+
 /* An idle link is kept for a while; one that takes no more calls is not. */
 static void
 settle(struct http2_link *link)
@@ -488,7 +504,7 @@ settle(struct http2_link *link)
     int64_t keep_ns = link->target->client->options.keep_ns;
     bool is_over =
         !nghttp2_session_want_read(link->session) && !nghttp2_session_want_write(link->session);
-    if (link->call_count > 0 && !is_over) {
+    if (has_calls(link) && !is_over) {
         link->idle_ns = 0;
         return;
     }
@@ -547,6 +563,7 @@ on_event(void *context, enum http_channel_event event)
     struct http2_link *link = context;
     bool is_wrong = event == HTTP_CHANNEL_READY && link->channel.ssl != NULL &&
                     !http_tls_is_http2(link->channel.ssl);
+    link->is_foreign = is_wrong || link->channel.state == HTTP_CHANNEL_SHAKES_HANDS;
     link->holds++;
     if (event == HTTP_CHANNEL_READY && !is_wrong) {
         link->is_connected = true;

@@ -26,7 +26,8 @@ struct http2_call_handler {
     /* After HTTP_WAIT, when less than HTTP_LOW_WATER_BYTES wait. Must call nothing of this client.
      */
     void (*on_writable)(void *context, struct http2_call *call);
-    /* DONE: the answer is whole, though perhaps the request is not. */
+    /* DONE: the answer is whole, though perhaps the request is not. MALFORMED: also a server that
+     * can be reached, but not by HTTP/2. */
     void (*on_end)(void *context, struct http2_call *call, enum http_call_end end);
 };
 

@@ -9,6 +9,7 @@ enum {
     RESETS_BURST = 10000, /* per connection, then per second: clients that give up are common */
     RESETS_PER_S = 1000,
     QUEUE_FRAMES = 16384,
+    HEAD_BYTES = 2 << 20, /* of what we send; nghttp2's own limit would drop the head unsaid */
 };
 
 nghttp2_option *
@@ -18,6 +19,7 @@ http2_option_create(void)
     CHECK(nghttp2_option_new(&option) == 0);
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_no_closed_streams(option, 1);
+    nghttp2_option_set_max_send_header_block_length(option, HEAD_BYTES);
     nghttp2_option_set_stream_reset_rate_limit(option, RESETS_BURST, RESETS_PER_S);
     return option;
 }

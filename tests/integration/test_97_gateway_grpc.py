@@ -11,8 +11,10 @@ ctest: timeout=240
 """
 
 import concurrent.futures
+import os
 import queue
 import signal
+import socket
 import ssl
 import struct
 import sys
@@ -147,6 +149,67 @@ class Fake(Foreign):
         super().close()
 
 
+def frame(kind, flags, stream, data=b""):
+    return struct.pack(">I", len(data))[1:] + struct.pack(">BBI", kind, flags, stream) + data
+
+
+def fields(*pairs):
+    """A block of HPACK: literals, without an index."""
+    def text(value):
+        if len(value) < 127:
+            return bytes([len(value)]) + value
+        rest, more = len(value) - 127, b"\x7f"
+        while rest >= 128:
+            more, rest = more + bytes([rest % 128 + 128]), rest // 128
+        return more + bytes([rest]) + value
+    return b"".join(b"\0" + text(name) + text(value) for name, value in pairs)
+
+
+SETTINGS, HEAD = frame(4, 0, 0), fields((b":status", b"200"), (b"content-type", b"application/grpc"))
+DATA, HEADERS, RST, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 7, 8, 9
+END_STREAM, END_HEADERS = 1, 4
+
+
+class Hostile(Foreign):
+    """Says these bytes to every connection for gRPC once a call has come, and waits for its end."""
+
+    def __init__(self, name, said, reads=True):
+        super().__init__(name)
+        self.said, self.reads, self.ended = said, reads, queue.SimpleQueue()
+        self.closed = threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.keys = {"grpcPort": str(self.listener.getsockname()[1])}
+        threading.Thread(target=self.accept_all, daemon=True).start()
+
+    def accept_all(self):
+        while True:
+            try:
+                link = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(link,), daemon=True).start()
+
+    def serve(self, link):
+        with link:
+            try:
+                got = b""
+                while len(got) < 150:  # more than what comes before a call's head
+                    got += link.recv(65536)
+                link.sendall(self.said)
+                if not self.reads:
+                    self.closed.wait()
+                while link.recv(65536):
+                    pass
+            except ConnectionError:
+                pass
+        self.ended.put(True)
+
+    def close(self):
+        self.closed.set()
+        self.listener.close()
+        super().close()
+
+
 def fail(code, text="as told"):
     def behave(_, context):
         context.abort(code, text)
@@ -237,6 +300,65 @@ class Fakes(Case):
         self.assertEqual(failure(self.ask())[0], Code.UNAVAILABLE)
         self.wait_figure(gateway, "requests_open", 0)
         self.wait_figure(gateway, "bodies_bytes", 0)
+
+    def test_servers_without_grpc(self):
+        """A client's choice of gRPC must not take servers of HTTP from other clients."""
+        one = Foreign("one")
+        self.addCleanup(one.close)
+        gateway = self.gateway(one)
+        self.connect(gateway)
+        for _ in range(8):
+            self.assertEqual(failure(self.ask())[0], Code.UNAVAILABLE)
+        self.assertEqual(gateway.figures()["ejected_total"], 0)
+
+    def test_hostile_servers(self):
+        answer = frame(HEADERS, END_HEADERS, 1, HEAD) + frame(DATA, 0, 1, bytes(5))
+        large = fields((b"grpc-status", b"0"), (b"x-large", b"x" * 60_000))
+        parts = [large[at:at + 16_000] for at in range(0, len(large), 16_000)]
+        flood = b"".join(frame(CONTINUATION, 0, 1) for _ in range(2000))
+        for name, said in {
+                "no HTTP/2": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+                "GOAWAY": SETTINGS + frame(GOAWAY, 0, 0, bytes(8)),
+                "no streams, then GOAWAY": frame(4, 0, 0, struct.pack(">HI", 3, 0))
+                                           + frame(GOAWAY, 0, 0, bytes(8)),
+                "GOAWAY within an answer": SETTINGS + answer + frame(GOAWAY, 0, 0, bytes(8)),
+                "refused": SETTINGS + frame(RST, 0, 1, struct.pack(">I", 7)) + frame(GOAWAY, 0, 0, bytes(8)),
+                "reset within an answer": SETTINGS + answer + frame(RST, 0, 1, struct.pack(">I", 8))
+                                          + frame(GOAWAY, 0, 0, bytes(8)),
+                "large trailers": SETTINGS + answer + frame(HEADERS, END_STREAM, 1, parts[0])
+                                  + b"".join(frame(CONTINUATION, 0, 1, part) for part in parts[1:-1])
+                                  + frame(CONTINUATION, END_HEADERS, 1, parts[-1])
+                                  + frame(GOAWAY, 0, 0, bytes(8)),
+                "continued for ever": SETTINGS + frame(HEADERS, 0, 1, HEAD) + flood
+                                      + frame(DATA, 0, 1),
+                "interim for ever": SETTINGS + 2000 * frame(HEADERS, END_HEADERS, 1,
+                                                            fields((b":status", b"100"))) + frame(DATA, 0, 3),
+                "data before a head": SETTINGS + frame(DATA, 0, 1, bytes(5)) + frame(DATA, 0, 3)}.items():
+            with self.subTest(name):
+                one = Hostile("one", said)
+                self.addCleanup(one.close)
+                gateway = self.gateway(one, first_byte_timeout_ms=2000, idle_timeout_ms=2000)
+                self.connect(gateway)
+                call = self.ask()
+                self.assertEqual(failure(call)[0], Code.UNAVAILABLE)
+                self.wait_figure(gateway, "requests_open", 0)
+                self.assertTrue(one.ended.get(timeout=WAIT_SECONDS))
+
+    def test_a_server_that_does_not_read(self):
+        """Its connections end with their calls, also when it cannot be told of their ends."""
+        window = struct.pack(">I", 1 << 30)
+        one = Hostile("one", frame(4, 0, 0, struct.pack(">H", 4) + window)
+                      + frame(WINDOW_UPDATE, 0, 0, window), reads=False)
+        self.addCleanup(one.close)
+        gateway = self.gateway(one, first_byte_timeout_ms=500)
+        self.connect(gateway)
+        message = named("echo") + b"\x3a\x80\x80\x80\x04" + bytes(8 << 20)
+        for _ in range(6):
+            self.assertEqual(failure(self.ask(message))[0], Code.UNAVAILABLE)
+        open_files = f"/proc/{gateway.process.pid}/fd"
+        wait_until(lambda: sum(os.path.exists(link) and os.readlink(link).startswith("socket:")
+                               for link in map(f"{open_files}/{{}}".format, os.listdir(open_files))) < 8,
+                   "connections to end")
 
     def test_keys(self):
         self.start("one", files={"keys.yaml": 'keys: [{name: a, sha256: '

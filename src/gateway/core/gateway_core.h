@@ -259,7 +259,8 @@ enum gateway_failure {
     GATEWAY_FAILED_BROKE,       /* closed, or no HTTP, before the first byte */
     GATEWAY_FAILED_LATE,        /* no first byte in time */
     GATEWAY_FAILED_BUSY,        /* the server itself declined: 429 or 503 */
-    GATEWAY_FAILED_ABSENT       /* of a request with a target: the server does not have it */
+    GATEWAY_FAILED_ABSENT,      /* of a request with a target: the server does not have it */
+    GATEWAY_FAILED_FOREIGN      /* it has no gRPC: clients ask for that, so nobody is blamed */
 };
 
 enum gateway_end { GATEWAY_END_OK, GATEWAY_END_CANCELLED, GATEWAY_END_BROKE, GATEWAY_END_LATE };

@@ -117,7 +117,7 @@ forget_messages(struct exchange *exchange)
     size_t rest = exchange->body_bytes - exchange->whole_bytes;
     if (rest == 0)
         exchange_forget_body(exchange);
-    else
+    else if (exchange->whole_bytes > 0) /* else each piece of a message would move all before it */
         memmove(exchange->body, exchange->body + exchange->whole_bytes, rest);
     exchange->body_bytes = rest;
     exchange->whole_bytes = 0;
@@ -300,8 +300,9 @@ on_head(void *context, struct http2_call *call)
                    strncmp(its_type, GRPC_CONTENT_TYPE, sizeof(GRPC_CONTENT_TYPE) - 1) == 0;
     if (code != 200 || !is_grpc) {
         http2_call_cancel(call);
-        try_failed(exchange,
-                   code == 429 || code == 503 ? GATEWAY_FAILED_BUSY : GATEWAY_FAILED_BROKE);
+        try_failed(exchange, code == 429 || code == 503 ? GATEWAY_FAILED_BUSY
+                             : code >= 500              ? GATEWAY_FAILED_BROKE
+                                                        : GATEWAY_FAILED_FOREIGN);
     } else if (exchange->method->is_stream &&
                http2_call_find(call, HTTP2_HEAD, "grpc-status") == NULL) {
         begin_answer(exchange, call);
@@ -411,9 +412,10 @@ on_end(void *context, struct http2_call *call, enum http_call_end how)
         exchange->proxy->counters[PROXY_STALE]++;
         start_call(exchange);
     } else if (!is_whole) {
-        try_failed(exchange, how == HTTP_CALL_REFUSED ? GATEWAY_FAILED_UNREACHABLE
-                             : how == HTTP_CALL_LATE  ? GATEWAY_FAILED_LATE
-                                                      : GATEWAY_FAILED_BROKE);
+        try_failed(exchange, how == HTTP_CALL_REFUSED     ? GATEWAY_FAILED_UNREACHABLE
+                             : how == HTTP_CALL_LATE      ? GATEWAY_FAILED_LATE
+                             : how == HTTP_CALL_MALFORMED ? GATEWAY_FAILED_FOREIGN
+                                                          : GATEWAY_FAILED_BROKE);
     } else if (exchange->state != EXCHANGE_STARTED &&
                has_declined(exchange, exchange->code, &failure)) {
         try_failed(exchange, failure);
