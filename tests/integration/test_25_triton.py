@@ -127,6 +127,7 @@ class TestControl(Models):
         for parameter, value, code, grpc_code, word in (
                 ("config", "{{", 400, Code.INVALID_ARGUMENT, "config: "),
                 ("config", '{"optimization": {}}', 400, Code.INVALID_ARGUMENT, "leave out optimization"),
+                ("config", '{"optimization": {}, "": 1}', 400, Code.INVALID_ARGUMENT, 'leave out optimization, ""'),
                 ("config", " " * 9000, 400, Code.INVALID_ARGUMENT, "at most 8191"),
                 ("other", "", 400, Code.INVALID_ARGUMENT, '"other" is not supported'),
                 ("file:" + "A" * 256, "YQ==", 500, Code.INTERNAL, "failed to poll from model repository")):

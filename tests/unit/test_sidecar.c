@@ -172,6 +172,8 @@ TEST_CASE(test_order)
         {"{\"name\": \"n\"}", "config: name: \"n\""},
         {"{\"instanceGroup\": [{\"count\": 4}], \"optimization\": {}}",
          "config: not supported: leave out instance_group, optimization"},
+        {"{\"optimization\": 1, \"\": 2, \"\": {}}", "config: "},
+        {"{\"optimization\": 1, \"\": 2}", "leave out optimization, \"\""},
         {"{\"version_policy\": {\"oldest\": {}}}", "version_policy: oldest is not known"},
         {"{\"a\": [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]}", "config: nested too deeply"},
     };
@@ -189,6 +191,7 @@ TEST_CASE(test_order)
 
 TEST_CASE(test_mlserver)
 {
+    static const char nameless[] = "{\"platform\": 1, \"\": 2, \"parameters\": {\"\": 3}}";
     static const char text[] =
         "{\"name\": \"m\", \"implementation\": \"mlserver_xgboost.XGBoostModel\", \"platform\": "
         "\"\","
@@ -204,6 +207,10 @@ TEST_CASE(test_mlserver)
     assert_int_equal(sidecar_check_format(&sidecar, &model_formats[1], &error),
                      STATUS_INVALID_ARGUMENT);
     assert_string_equal(error.text, "implementation says xgboost, but the file is of format onnx");
+    sidecar = (struct sidecar){.format = NULL};
+    assert_int_equal(sidecar_read_mlserver(&sidecar, "m", nameless, strlen(nameless), &error),
+                     STATUS_OK);
+    assert_string_equal(sidecar.ignored[SIDECAR_MLSERVER], "platform, \"\", parameters.");
     static const char *const cases[][2] = {
         {"{\"name\": \"n\"}", "model-settings.json: name: \"n\""},
         {"{\"implementation\": \"mlserver_sklearn.SKLearnModel\"}",

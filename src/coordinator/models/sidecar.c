@@ -65,13 +65,17 @@ check_id(const char *id, const char *name, struct error *error)
                      "name: \"%.127s\" is not the name of the model's folder", name);
 }
 
-/* Names each member once; what finds no room is cut off. */
+/* Names each member once, one without a name as ""; what finds no room is cut off. */
 static void
 ignore(char list[SIDECAR_IGNORED_BYTES], const char *member, size_t bytes)
 {
     char name[64];
     size_t used = strlen(list);
     const char *found = list;
+    if (bytes == 0) { /* it would be found everywhere, for ever */
+        member = "\"\"";
+        bytes = strlen(member);
+    }
     bytes = (size_t)snprintf(name, sizeof(name), "%.*s", bytes < 60 ? (int)bytes : 60, member);
     while ((found = strstr(found, name)) != NULL) {
         if (found[bytes] == ',' || found[bytes] == '\0')
