@@ -206,6 +206,9 @@ class TestVersions(unittest.TestCase):
         self.assertEqual(self.load(), {})
         self.assertEqual((self.ask(), self.versions()), ((3, "3"), ["3"]))
         self.assertEqual(self.load(specific), {})
+        self.assertEqual(self.rest("models/m/unload", {}, "repository"), {})
+        self.assertEqual((self.ask(), self.versions()), ((3, "3"), ["3"]))
+        self.assertEqual(self.load(specific), {})
         self.put("m/4", 4)
         self.wait_answer((4, "4"))
 

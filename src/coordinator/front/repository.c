@@ -48,7 +48,7 @@ struct repository_order {
     struct triton_request request;
     struct list_walk walk;
     struct sidecar *settings; /* of a load, instead of those of the model's files; NULL: none */
-    bool is_moved;            /* a load: other versions were chosen for it */
+    bool is_moved;            /* other versions were chosen by a load */
     struct repository_order *next, *before;
     struct repository_order *queued; /* behind it; NULL: it is the last */
 };
@@ -381,18 +381,6 @@ end_in_vain(struct repository_order *order, struct error *error)
     order_end(order, error, &(struct bytes){0});
 }
 
-static void
-on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
-{
-    (void)facts;
-    if (error == NULL) {
-        order_end(context, NULL, &(struct bytes){0});
-        return;
-    }
-    struct error why = *error;
-    end_in_vain(context, &why);
-}
-
 static enum status
 read_config(struct repository_order *order, struct error *error)
 {
@@ -418,7 +406,7 @@ directories_of(const struct repository_order *order)
     return order->repository != NULL ? *order->repository->options.directories : NULL;
 }
 
-/* The order fails: a request loads the version that the model's files ask for. */
+/* The order fails, or unloads: a request loads the version that the model's files ask for. */
 static void
 undo_policy(struct repository_order *order)
 {
@@ -427,6 +415,25 @@ undo_policy(struct repository_order *order)
     if (order->is_moved && directories != NULL &&
         model_directories_set_policy(directories, order->request.name, NULL, &error) != STATUS_OK)
         log_warn("model_not_listed model=\"%s\" error=\"%s\"", order->request.name, error.text);
+}
+
+static void
+on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
+{
+    struct repository_order *order = context;
+    const struct model_directories *directories = directories_of(order);
+    struct error why = ERROR_NONE;
+    (void)facts;
+    if (error != NULL) {
+        why = *error;
+        end_in_vain(order, &why);
+        return;
+    }
+    if (directories != NULL &&
+        model_directories_judge_policy(directories, order->request.name, NULL, &order->is_moved,
+                                       &why) == STATUS_OK)
+        undo_policy(order);
+    order_end(order, NULL, &(struct bytes){0});
 }
 
 static void
