@@ -57,7 +57,8 @@ enum http_call_end {
     HTTP_CALL_STALE,     /* a kept connection ended before the first byte: repeating is sensible */
     HTTP_CALL_BROKEN,    /* the server closed or reset before the end of its answer */
     HTTP_CALL_MALFORMED, /* the answer breaks HTTP */
-    HTTP_CALL_LATE       /* the first byte, the next byte or the end came too late */
+    HTTP_CALL_LATE,      /* the first byte, the next byte or the end came too late */
+    HTTP_CALL_DECLINED   /* over HTTP/2: the server has not looked at it */
 };
 
 /* 0: no limit. */

@@ -174,15 +174,16 @@ static enum http_call_end
 end_of(const struct http2_call *call)
 {
     const struct http2_link *link = call->link;
-    bool was_refused = call->closed_code == NGHTTP2_REFUSED_STREAM && link->is_going;
+    bool was_refused = call->closed_code == NGHTTP2_REFUSED_STREAM && !call->has_byte;
     bool is_foreign = link->is_foreign || (link->is_connected && !link->has_frame);
     if (call->is_malformed || is_foreign)
         return HTTP_CALL_MALFORMED;
     if (!link->is_connected)
         return HTTP_CALL_REFUSED;
-    if (call->is_kept && !call->has_byte && (was_refused || call->closed_code == NGHTTP2_NO_ERROR))
+    if (call->is_kept && !call->has_byte &&
+        ((was_refused && link->is_going) || call->closed_code == NGHTTP2_NO_ERROR))
         return HTTP_CALL_STALE;
-    return HTTP_CALL_BROKEN;
+    return was_refused ? HTTP_CALL_DECLINED : HTTP_CALL_BROKEN;
 }
 
 /* A user that is told may cancel other calls: the search begins anew. */

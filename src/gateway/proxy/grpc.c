@@ -415,6 +415,7 @@ on_end(void *context, struct http2_call *call, enum http_call_end how)
         try_failed(exchange, how == HTTP_CALL_REFUSED     ? GATEWAY_FAILED_UNREACHABLE
                              : how == HTTP_CALL_LATE      ? GATEWAY_FAILED_LATE
                              : how == HTTP_CALL_MALFORMED ? GATEWAY_FAILED_FOREIGN
+                             : how == HTTP_CALL_DECLINED  ? GATEWAY_FAILED_BUSY
                                                           : GATEWAY_FAILED_BROKE);
     } else if (exchange->state != EXCHANGE_STARTED &&
                has_declined(exchange, exchange->code, &failure)) {
