@@ -127,8 +127,12 @@ struct handshake_tensor {
     int64_t shape[SHOAL_RANK_MAX];
 };
 
-/* The modelet's functions for models. */
-enum handshake_functions { HANDSHAKE_LOADS = 1u << 0, HANDSHAKE_PREDICTS = 1u << 1 };
+/* The modelet's functions for models, and its extension("stream"). */
+enum handshake_functions {
+    HANDSHAKE_LOADS = 1u << 0,
+    HANDSHAKE_PREDICTS = 1u << 1,
+    HANDSHAKE_STREAMS = 1u << 2,
+};
 
 struct handshake_ready {
     struct handshake_header header;

@@ -289,7 +289,8 @@ describe_instance(struct modelet *modelet, const char *file, struct handshake_re
     *ready = (struct handshake_ready){
         .header = {HANDSHAKE_VERSION, HANDSHAKE_READY, sizeof(*ready), 0},
         .functions = (table->load != NULL ? (uint32_t)HANDSHAKE_LOADS : 0) |
-                     (table->predict_size != NULL ? (uint32_t)HANDSHAKE_PREDICTS : 0),
+                     (table->predict_size != NULL ? (uint32_t)HANDSHAKE_PREDICTS : 0) |
+                     (modelet->streams ? (uint32_t)HANDSHAKE_STREAMS : 0),
         .abilities = table->abilities,
         .workers_max = table->workers_max,
     };

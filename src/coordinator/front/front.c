@@ -209,7 +209,8 @@ take_request(struct front *front, const struct front_method *bound,
     struct error error;
     error_clear(&error);
     struct inbound inbound = inbound_of(call, message);
-    if (bound != NULL && bound->method.may_stream)
+    if (bound != NULL && bound->method.may_stream &&
+        !atomic_load_explicit(&bound->pipeline->never_emits, memory_order_relaxed))
         inbound.type = &stream_type;
     inbound.trace = tracer == NULL ? NULL : trace_call_begin(tracer, origin, call);
     struct submission submission = dispatch_submission(&inbound, &current_thread->builder);

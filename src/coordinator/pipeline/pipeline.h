@@ -67,6 +67,8 @@ struct pipeline {
     int64_t next_until_ns;
     _Atomic(struct lane *) serving; /* front threads submit to it; NULL: not serving */
     _Atomic bool draining;
+    bool has_emitter;              /* a modelet of the last stage may emit; loop thread */
+    _Atomic bool never_emits;      /* it is known that none may */
     struct wait_queue *wait_queue; /* calls that wait for a slot */
     struct lane lanes[LANES_MAX];
     struct worker_pools *pools[LANES_MAX]; /* the workers of each lane */

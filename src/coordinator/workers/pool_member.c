@@ -288,6 +288,18 @@ learn_model_info(struct pool_member *member, const struct handshake_ready *ready
         copy_text(lane->platform, sizeof(lane->platform), ready->platform);
 }
 
+/* Before the lane serves, too. A modelet that emits counts as long as the node runs: an older lane
+ * may still have its calls. */
+static void
+learn_streams(const struct pool_member *member, const struct handshake_ready *ready)
+{
+    struct pipeline *pipeline = member->pools->pipeline;
+    if (member->stage + 1 != member->pools->lane->region.layout.plan.stage_count)
+        return;
+    pipeline->has_emitter = pipeline->has_emitter || (ready->functions & HANDSHAKE_STREAMS) != 0;
+    atomic_store(&pipeline->never_emits, !pipeline->has_emitter);
+}
+
 void
 worker_pools_check_complete(struct worker_pools *pools)
 {
@@ -346,6 +358,7 @@ pool_member_on_ready(struct pool_member *member, const struct handshake_ready *r
     member_pool(member)->functions = ready->functions;
     member_pool(member)->workers_max = ready->workers_max;
     learn_model_info(member, ready);
+    learn_streams(member, ready);
     bool pinned = member->pools->pipeline->options.pin && config->cpus != NULL;
     log_info(
         "worker_ready pipeline=%s stage=%s worker=%u pid=%d modelet=%s cpu=%d recovery_us=%lld",
