@@ -291,10 +291,12 @@ TEST_CASE(test_built_in_adapters)
     file = good(NOTED("perModelConcurrencyLimit: '7'"));
     assert_null(file.items[0].adapter.server_type);
     assert_int_equal(file.items[0].adapter.model_calls_max, 7);
+    assert_false(file.items[0].adapter.ignores_calls_max);
     manifest_file_free(&file);
-    bad(NOTED("perModelConcurrencyLimit: '-1'"),
-        "f:3: metadata.annotations: perModelConcurrencyLimit must be a number of 0 to 65536, not "
-        "\"-1\"");
+    file = good(NOTED("perModelConcurrencyLimit: '-1', maxLoadingConcurrency: many"));
+    assert_int_equal(file.items[0].adapter.model_calls_max, 0);
+    assert_true(file.items[0].adapter.ignores_calls_max);
+    manifest_file_free(&file);
     file = good(SPEC("  builtInAdapter: {serverType: triton, env: [{name: "
                      "LIMIT_PER_MODEL_CONCURRENCY, value: '3'}]}"));
     assert_int_equal(file.items[0].adapter.model_calls_max, 3);

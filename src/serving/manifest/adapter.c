@@ -63,23 +63,30 @@ struct adapter_value {
     int line;
 };
 
-static void
-set_variable(const struct adapter_variable *variable, const struct adapter_value *given,
-             struct tree_report *report, struct manifest_adapter *adapter)
+/* False: it is not a number that the variable may have. */
+static bool
+set_variable(const struct adapter_variable *variable, const char *text,
+             struct manifest_adapter *adapter)
 {
-    const char *text = given->text;
     char *end;
     double value = strtod(text, &end);
     bool is_number =
         text[0] >= '0' && text[0] <= '9' && *end == '\0' &&
         (variable->type == VARIABLE_FACTOR || strspn(text, "0123456789") == strlen(text));
-    if (!is_number || value < variable->least || value > variable->most) {
-        report_add(report, given->line, "%s: %s must be a number of %g to %g, not \"%.100s\"",
-                   given->field, given->name, variable->least, variable->most, text);
-        return;
-    }
+    if (!is_number || value < variable->least || value > variable->most)
+        return false;
     double scaled = variable->type == VARIABLE_FACTOR ? value * 100 : value;
     *field_at(adapter, variable->offset) = (uint64_t)(scaled + 0.5);
+    return true;
+}
+
+static void
+take_variable(const struct adapter_variable *variable, const struct adapter_value *given,
+              struct tree_report *report, struct manifest_adapter *adapter)
+{
+    if (!set_variable(variable, given->text, adapter))
+        report_add(report, given->line, "%s: %s must be a number of %g to %g, not \"%.100s\"",
+                   given->field, given->name, variable->least, variable->most, given->text);
 }
 
 static void
@@ -101,29 +108,29 @@ read_variable(const struct tree_node *entry, struct tree_report *report,
         return;
     }
     const struct adapter_value given = {"spec.builtInAdapter.env", name, text, entry->line};
-    set_variable(variable, &given, report, adapter);
+    take_variable(variable, &given, report, adapter);
 }
 
-/* KServe's annotations, which its controller hands to the adapter as variables. */
+/* KServe's annotation, which its controller hands to the adapter as LOADING_CONCURRENCY. */
 static void
-read_annotations(const struct tree_node *document, struct tree_report *report,
-                 struct manifest_adapter *adapter)
+read_annotation(const struct tree_node *notes, struct tree_report *report,
+                struct manifest_adapter *adapter)
 {
-    static const struct {
-        const char *name;
-        const struct adapter_variable *variable;
-    } rows[] = {{"maxLoadingConcurrency", &VARIABLES[VARIABLE_LOADERS]},
-                {"perModelConcurrencyLimit", &VARIABLES[VARIABLE_CALLS]}};
-    const struct tree_node *metadata = manifest_find(document, "metadata");
-    const struct tree_node *notes = manifest_find(metadata, "annotations");
-    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-        const struct tree_node *note = manifest_find(notes, rows[i].name);
-        if (note == NULL)
-            continue;
-        const struct adapter_value given = {"metadata.annotations", rows[i].name, note->text,
-                                            note->line};
-        set_variable(rows[i].variable, &given, report, adapter);
-    }
+    static const char name[] = "maxLoadingConcurrency";
+    const struct tree_node *note = manifest_find(notes, name);
+    if (note == NULL)
+        return;
+    const struct adapter_value given = {"metadata.annotations", name, note->text, note->line};
+    take_variable(&VARIABLES[VARIABLE_LOADERS], &given, report, adapter);
+}
+
+/* Records that were written when nobody read it may have anything. */
+static void
+read_calls_max(const struct tree_node *notes, struct manifest_adapter *adapter)
+{
+    const char *text = manifest_text(notes, "perModelConcurrencyLimit");
+    adapter->ignores_calls_max =
+        text != NULL && !set_variable(&VARIABLES[VARIABLE_CALLS], text, adapter);
 }
 
 /* Variables of adapters that are containers are theirs. */
@@ -134,11 +141,13 @@ manifest_adapter_find(const struct tree_node *document, struct tree_report *repo
     const struct tree_node *spec = manifest_find(document, "spec");
     const struct tree_node *given = manifest_find(spec, "builtInAdapter");
     const char *type = manifest_text(given, "serverType");
+    const struct tree_node *notes =
+        manifest_find(manifest_find(document, "metadata"), "annotations");
     struct manifest_adapter *adapter = &manifest->adapter;
     if (!manifest_is_runtime(manifest->kind))
         return;
     if (type == NULL || strcmp(type, "ovms") == 0 || strcmp(type, "torchserve") == 0) {
-        read_annotations(document, report, adapter);
+        read_calls_max(notes, adapter);
         return;
     }
     *adapter = DEFAULTS;
@@ -146,7 +155,8 @@ manifest_adapter_find(const struct tree_node *document, struct tree_report *repo
     read_number(given, "runtimeManagementPort", &adapter->port);
     read_number(given, "memBufferBytes", &adapter->buffer_bytes);
     read_number(given, "modelLoadingTimeoutMillis", &adapter->load_timeout_ms);
-    read_annotations(document, report, adapter);
+    read_annotation(notes, report, adapter);
+    read_calls_max(notes, adapter);
     const struct tree_node *env = manifest_find(given, "env");
     for (const struct tree_node *one = env != NULL ? env->first : NULL; one != NULL;
          one = one->next)

@@ -81,6 +81,7 @@ struct manifest_adapter {
     uint64_t default_bytes;   /* of a model of unknown size */
     uint64_t size_percent;    /* a model's size, of that of its files */
     uint64_t model_calls_max; /* of a copy, at once; 0: as many as the runtime says */
+    bool ignores_calls_max;   /* its annotation is not a number that it may have */
 };
 
 struct manifest {

@@ -160,6 +160,10 @@ runtime_plan_make(const struct manifest *manifest, const struct runtime_host *ho
         .fetches = helper == NULL || strcmp(helper, "true") != 0,
         .labels = make_labels(&manifest->runtime),
         .model_calls_max = manifest->adapter.model_calls_max,
+        .ignored = manifest->adapter.ignores_calls_max
+                       ? "the annotation perModelConcurrencyLimit is ignored: it must be a number "
+                         "of 0 to 65536"
+                       : NULL,
         .replicas = replicas != NULL ? strtoull(replicas, NULL, 10) : UINT64_MAX,
     };
     check_labels(&manifest->runtime, &problems);

@@ -60,6 +60,7 @@ struct runtime_plan {
     uint64_t model_calls_max;       /* of a copy, at once; 0: as many as the runtime says */
     uint64_t replicas;              /* UINT64_MAX: not given */
     int64_t preference;             /* of this node for it, by its affinity and the node's taints */
+    const char *ignored;            /* what of the manifest, and why; NULL: nothing */
     char *problem;                  /* why this node cannot run it, each reason; NULL: it can */
 };
 
