@@ -103,3 +103,36 @@ class Case(unittest.TestCase):
 
     def wait_gone(self):
         wait_until(lambda: not processes(self.marker), lambda: f"{processes(self.marker)} to end")
+
+
+def scale(grace, **more):
+    text = json.dumps({"scaleToZero": {"gracePeriodSeconds": grace, **more}})
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "model-serving-config"},
+            "data": {"config.yaml": text}}
+
+
+class Resting(Case):
+    """One runtime of the type mt:sort, which is READY while the file `open` exists."""
+
+    def begin(self, **keys):
+        self.start(**keys)
+        self.open = self.at.folder / "open"
+        self.open.touch()
+        self.apply(scale(0), self.manifest())
+
+    def manifest(self, name="sorter", port=None, **more):
+        address = f"127.0.0.1:{port or self.port}"
+        server = container(f"serve={address}", f"open={self.open}", "fork", env=[self.mark])
+        return runtime(name, address, server, **more)
+
+    def wait_rest(self, name="sorter"):
+        self.wait_state(name, "Idle")
+        self.wait_gone()
+
+    def call_model(self, model, timeout=WAIT_SECONDS):
+        return self.registrar.channel.unary_unary(ANY).future(
+            b"hello", timeout=timeout, metadata=(("mm-model-id", model),))
+
+    def rests(self):
+        stat = self.at.stat()
+        return stat["mesh_runtime_rests"], stat["mesh_runtime_wakes"]

@@ -98,6 +98,9 @@ class TestOneNode(Case):
         os.write(opened, b"12345")
         told = [json.loads(call.result()) for call in calls]
         self.assertEqual(max(one["most"] for one in told), 2)
+        limited["metadata"]["annotations"] = {"perModelConcurrencyLimit": "many"}
+        self.apply(limited)
+        self.wait_state("limited", "Ready", message="perModelConcurrencyLimit is ignored")
 
     def test_what_cannot_run_here_is_told_by_name(self):
         self.start(node_taints=["gpu=yes:NoSchedule"], node_labels=["zone=east"])

@@ -63,6 +63,7 @@ struct hosting_candidate {
     bool disabled;
     struct runtime_plan plan;
     struct mesh_claims claims;
+    bool is_missed; /* runtimes rest, a model needs it, and no other node has it */
 };
 
 struct hosting_candidates {
@@ -281,8 +282,10 @@ tell_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *can
     if (is_here(hosting, candidate)) {
         look_at_containers(hosting, &view);
         told = state_of(hosting, &view, &external);
-        if (candidate->plan.problem != NULL && strcmp(told.state, "Ready") == 0)
-            told.message = candidate->plan.problem; /* of the manifest as it is now */
+        if (strcmp(told.state, "Ready") == 0) /* of the manifest as it is now */
+            told.message = candidate->plan.problem != NULL   ? candidate->plan.problem
+                           : candidate->plan.ignored != NULL ? candidate->plan.ignored
+                                                             : told.message;
     } else if (candidate->disabled) {
         told.state = NULL;
     } else if (candidate->plan.problem != NULL) {
@@ -414,6 +417,16 @@ gather(void *context, const struct manifest *manifest)
     runtime_plan_make(manifest, &all->hosting->host, &one->plan);
 }
 
+static bool
+is_needed(const struct mesh_hosting *hosting, const struct runtime_plan *plan)
+{
+    char *labels = mesh_claims_labels(hosting->options.config->mesh.labels, NULL, plan->labels);
+    bool is_needed =
+        runner_is_needed(hosting->options.runner, external_pool(hosting->options.external), labels);
+    free(labels);
+    return is_needed;
+}
+
 static void
 count_claims(struct hosting_candidates *all)
 {
@@ -424,15 +437,21 @@ count_claims(struct hosting_candidates *all)
         one->claims.wanted = one->plan.replicas != UINT64_MAX ? one->plan.replicas : usual;
         mesh_claims_count(hosting->options.runner, hosting->options.config->mesh.instance,
                           mesh_claims_label(one->kind, one->plan.name), &one->claims);
+        one->is_missed = one->claims.others == 0 &&
+                         serving_grace_ns(hosting->options.leader) != TIME_NEVER_NS &&
+                         is_needed(hosting, &one->plan);
     }
 }
 
-/* Few replicas first, so that one runtime does not take all nodes; then by preference. */
+/* Those that are missed first, lest what has made way for one is chosen again; then those of few
+ * replicas, so that one runtime does not take all nodes; then by preference. */
 static bool
 is_better(const struct hosting_candidate *one, const struct hosting_candidate *other)
 {
-    if (other == NULL || one->claims.others != other->claims.others)
-        return other == NULL || one->claims.others < other->claims.others;
+    if (other == NULL || one->is_missed != other->is_missed)
+        return other == NULL || one->is_missed;
+    if (one->claims.others != other->claims.others)
+        return one->claims.others < other->claims.others;
     if (one->plan.preference != other->plan.preference)
         return one->plan.preference > other->plan.preference;
     return strcmp(one->plan.name, other->plan.name) < 0;
@@ -473,16 +492,6 @@ why_end(const struct mesh_hosting *hosting, const struct hosting_candidates *all
 
 /* ---- rest ---- */
 
-static bool
-is_needed(const struct mesh_hosting *hosting, const struct runtime_plan *plan)
-{
-    char *labels = mesh_claims_labels(hosting->options.config->mesh.labels, NULL, plan->labels);
-    bool is_needed =
-        runner_is_needed(hosting->options.runner, external_pool(hosting->options.external), labels);
-    free(labels);
-    return is_needed;
-}
-
 /* Calls that come from now on wait for it. */
 static void
 rest_if_idle(struct mesh_hosting *hosting)
@@ -505,14 +514,14 @@ rest_if_idle(struct mesh_hosting *hosting)
     stop_soon(hosting);
 }
 
-/* Whether one waits for a node that a model needs. */
+/* More replicas of one that runs elsewhere would leave this one without a node. */
 static bool
-is_another_needed(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
+is_another_missed(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
 {
     for (size_t i = 0; i < all->count; i++) {
         const struct hosting_candidate *one = &all->items[i];
         if (!is_here(hosting, one) && !one->disabled && one->plan.problem == NULL &&
-            mesh_claims_lack(&one->claims) && is_needed(hosting, &one->plan))
+            mesh_claims_lack(&one->claims) && one->is_missed)
             return true;
     }
     return false;
@@ -529,12 +538,13 @@ look_at_resting(struct mesh_hosting *hosting, const struct hosting_candidates *a
         return;
     supervisor_destroy(hosting->supervisor);
     hosting->supervisor = NULL;
-    if (serving_grace_ns(hosting->options.leader) == TIME_NEVER_NS ||
-        is_needed(hosting, &hosting->plan)) {
+    bool is_off = serving_is_open(hosting->options.leader) &&
+                  serving_grace_ns(hosting->options.leader) == TIME_NEVER_NS;
+    if (is_off || is_needed(hosting, &hosting->plan)) {
         counter_add(hosting->options.counters, NODE_MESH_RUNTIME_WAKES, 1);
         start(hosting);
         set_rest(hosting, REST_WAKES);
-    } else if (is_another_needed(hosting, all)) {
+    } else if (is_another_missed(hosting, all)) {
         end(hosting, "it rests, and another one is needed");
     }
 }
