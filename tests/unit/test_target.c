@@ -18,6 +18,8 @@ static char methods[PIPELINES][16] = {
     [BOUND_STORE_BY_FIELD] = "/a.B/ByField",
 };
 
+static struct config_stage stage;
+
 static struct config_pipeline configs[PIPELINES] = {
     [BOUND] = {.method = methods[BOUND]},
     [BOUND_OTHER] = {.method = methods[BOUND_OTHER]},
@@ -45,6 +47,8 @@ rig_create(void)
         CHECK(pipeline != NULL);
         pipeline->name = names[i];
         pipeline->options.config = &configs[i];
+        configs[i].stages = &stage;
+        configs[i].stage_count = 1;
         if (i >= STORE) /* only whether there is one is looked at */
             pipeline->catalog = (struct catalog *)pipeline;
     }

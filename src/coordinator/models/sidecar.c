@@ -48,10 +48,12 @@ format_named(const char *name)
 static enum status
 take_format(struct sidecar *sidecar, const char *member, const char *name, struct error *error)
 {
-    sidecar->format_member = member;
-    sidecar->format = format_named(name);
-    if (sidecar->format != NULL)
+    const struct model_format *format = format_named(name);
+    if (format != NULL) {
+        sidecar->format = format;
+        sidecar->format_member = member;
         return STATUS_OK;
+    }
     return error_set(error, STATUS_INVALID_ARGUMENT,
                      "%s: \"%.60s\" is not served here: xgboost, onnx and mlp are", member, name);
 }
