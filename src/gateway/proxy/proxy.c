@@ -274,16 +274,15 @@ on_head(void *context, struct http_request *request)
 {
     struct llm_proxy *proxy = context;
     const struct proxy_route *route = route_find(http_request_path(request));
-    if (grpc_is_call(request))
-        take(proxy, request);
-    else if (route == NULL)
+    bool is_grpc = grpc_is_call(request);
+    if (route == NULL && !is_grpc)
         refuse(proxy, request, 404,
                "there is nothing at this path: POST /v1/chat/completions, /v1/completions, "
                "/v1/embeddings, /v2/models/NAME/infer, GET /v1/models");
+    else if (is_grpc || (route->get == NULL && http_request_method(request) == HTTP_POST))
+        take(proxy, request);
     else if (route->get != NULL && is_get(request))
         route->get(proxy, request);
-    else if (route->get == NULL && http_request_method(request) == HTTP_POST)
-        take(proxy, request);
     else
         refuse_method(proxy, request, route->allow);
 }
