@@ -337,7 +337,7 @@ class TestModels(unittest.TestCase):
         (self.folder / "digits").mkdir()
         shutil.copy(EXAMPLES / "digits" / "digits.ubj", self.folder / "digits")
         models = pipeline("xgboost", stage("libxgboost_modelet.so", batch_size=64),
-                          models={"root": str(self.folder), "memory_mib": 256})
+                          models={"root": str(self.folder), "memory_mib": 256, "preload": "no"})
         with Shoald(node(models)) as shoald, connect(shoald.target) as client:
             self.assertEqual(client.metadata("digits").inputs, ())
             self.assertFalse(client.ready("digits"))
