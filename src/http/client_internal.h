@@ -30,6 +30,18 @@ struct http_client {
     uint32_t target_count;
 };
 
+/* How far a call has come. */
+struct http_call_progress {
+    int64_t started_ns;
+    int64_t moved_ns; /* when a byte last arrived, or reading was resumed */
+    bool is_connected;
+    bool has_byte;
+    bool is_paused;
+};
+
+/* When the first limit of the call expires if nothing happens until then; else TIME_NEVER_NS. */
+int64_t http_call_deadline(const struct http_call_timeouts *timeouts,
+                           const struct http_call_progress *progress);
 /* Begins a connection and its channel. False: no descriptor, or no memory for TLS. */
 bool http_target_connect(const struct http_target *target, enum http_versions versions,
                          struct http_channel *channel);

@@ -230,26 +230,15 @@ http2_call_cancel(struct http2_call *call)
 
 /* ---- time ---- */
 
-static void
-sooner(int64_t *at_ns, int64_t since_ns, int64_t timeout_ns)
-{
-    if (timeout_ns > 0 && since_ns + timeout_ns < *at_ns)
-        *at_ns = since_ns + timeout_ns;
-}
-
 static int64_t
 deadline(const struct http2_call *call)
 {
-    const struct http_call_timeouts *timeouts = &call->timeouts;
-    int64_t at_ns = TIME_NEVER_NS;
-    sooner(&at_ns, call->started_ns, timeouts->total_ns);
-    if (!call->link->is_connected)
-        sooner(&at_ns, call->started_ns, timeouts->connect_ns);
-    if (!call->has_byte)
-        sooner(&at_ns, call->started_ns, timeouts->first_byte_ns);
-    else if (!call->is_paused)
-        sooner(&at_ns, call->progress_ns, timeouts->idle_ns);
-    return at_ns;
+    return http_call_deadline(&call->timeouts,
+                              &(struct http_call_progress){.started_ns = call->started_ns,
+                                                           .moved_ns = call->progress_ns,
+                                                           .is_connected = call->link->is_connected,
+                                                           .has_byte = call->has_byte,
+                                                           .is_paused = call->is_paused});
 }
 
 static void
