@@ -261,7 +261,8 @@ class Fakes(Case):
         seen = dict(context.invocation_metadata())
         self.assertEqual((seen["x-mine"], seen["x-request-id"]), ("3", first["x-request-id"]))
         self.assertNotIn("x-gateway-inference-fairness-id", seen)
-        self.assertLessEqual(context.time_remaining(), WAIT_SECONDS)
+        # By the wall clock, which may be adjusted meanwhile; without a deadline it is infinite.
+        self.assertLess(context.time_remaining(), WAIT_SECONDS + 1)
 
     def test_another_server_is_tried(self):
         gateway = self.start("one", "two")
