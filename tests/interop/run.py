@@ -64,6 +64,7 @@ PARTS = (
     Part("openai", ("openai",), (), "OpenAI's package, through the gateway to simulated servers"),
     Part("llamacpp", ("xllamacpp", "gguf", "numpy", "openai"), (),
          "llama.cpp's server behind the gateway, and its own answers"),
+    Part("aiperf", ("aiperf",), (), "aiperf, which loads the gateway and counts as it does"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
     Part("modelmesh", (), ("git", "etcd", "javac", "mvn"),
          "ModelMesh's own tests in Java, from $SHOAL_MODELMESH or github.com, with nodes in its place", 3600),

@@ -220,7 +220,8 @@ class Server:
             return await self.answer(writer, 404, {"error": {"message": "no such model",
                                                              "type": "NotFoundError"}})
         prompt = json.dumps(call.get("messages") or call.get("prompt") or call.get("input"))
-        tokens = 1 if path == "/v1/embeddings" else int(call.get("max_tokens", 16))
+        tokens = 1 if path == "/v1/embeddings" else int(
+            call.get("max_completion_tokens") or call.get("max_tokens", 16))
         job = Job(model if model in self.adapters else None,
                   len(prompt) // CHARACTERS_PER_TOKEN, tokens)
         self.engine.waiting.append(job)
