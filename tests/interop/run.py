@@ -64,6 +64,7 @@ PARTS = (
     Part("openai", ("openai",), (), "OpenAI's package, through the gateway to simulated servers"),
     Part("llamacpp", ("xllamacpp", "gguf", "numpy", "openai"), (),
          "llama.cpp's server behind the gateway, and its own answers"),
+    Part("llmd", ("openai",), (), "llm-d's simulator of vLLM, from $SHOAL_LLMD_SIM, behind the gateway"),
     Part("aiperf", ("aiperf",), (), "aiperf, which loads the gateway and counts as it does"),
     Part("package", ("grpcio", "numpy", "pip"), (), "clients/python, installed by pip with the newest packages"),
     Part("modelmesh", (), ("git", "etcd", "javac", "mvn"),
