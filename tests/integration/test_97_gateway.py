@@ -183,6 +183,26 @@ class GatewayTest(unittest.TestCase):
         self.assertGreater(retried(), 0)
 
 
+class Catalogues(unittest.TestCase):
+    def setUp(self):
+        self.models = [Model("one", "--adapters", "red"), Model("two", "--adapters", "blue")]
+        for model in self.models:
+            self.addCleanup(model.stop)
+        self.gateway = Gateway(self.models)
+        self.addCleanup(self.gateway.close)
+        self.gateway.wait_up(*self.models)
+
+    def test_an_adapter_is_asked_for_where_it_is(self):
+        for number in range(20):
+            for model, server in (("red", "one"), ("blue", "two")):
+                status, headers, body = self.gateway.chat(model, f"{number}")
+                self.assertEqual((status, headers["x-served-by"]), (200, server), body)
+
+    def test_a_busy_servers_adapter_is_no_unknown_model(self):
+        self.models[0].fault("decline")
+        self.assertEqual(self.gateway.chat("red")[0], 429)
+
+
 class Passing(GatewayTest):
     def test_answer_headers_and_body_pass(self):
         status, headers, body = self.gateway.chat(headers={

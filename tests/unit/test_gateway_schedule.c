@@ -35,6 +35,28 @@ name(char letter)
     return gateway_name_hash(&letter, 1);
 }
 
+/* All are scraped again, with catalogues of adapters; NULL: a server without one. */
+static void
+list(struct rig *rig, int64_t now_ms, const char *const catalogues[ENDPOINTS])
+{
+    uint32_t count;
+    gateway_step(rig->core, &(struct gateway_event){.kind = GATEWAY_TICK, .now_ms = now_ms},
+                 &count);
+    for (uint32_t i = 0; i < ENDPOINTS; i++) {
+        uint64_t catalogue[GATEWAY_ADAPTERS_MAX];
+        struct gateway_figures figures = {
+            .is_known = true, .adapters_max = 2, .catalogue = catalogue};
+        figures.has_catalogue = catalogues[i] != NULL;
+        for (const char *at = catalogues[i]; at != NULL && *at != '\0'; at++)
+            catalogue[figures.catalogue_count++] = name(*at);
+        gateway_step(
+            rig->core,
+            &(struct gateway_event){
+                .kind = GATEWAY_SCRAPED, .now_ms = now_ms, .endpoint = i, .figures = figures},
+            &count);
+    }
+}
+
 static void
 scrape(struct rig *rig, uint32_t endpoint, const struct shown *shown)
 {
@@ -420,6 +442,33 @@ test_subsets_and_fallbacks(void **state)
     gateway_destroy(rig.core);
 }
 
+/* S8. The bits are the endpoints that may be chosen for `a`. */
+static void
+test_catalogues(void **state)
+{
+    (void)state;
+    const struct gateway_scheduler scheduler = {.weights = {[GATEWAY_SCORE_KV_CACHE] = 1}};
+    const struct shown shown[ENDPOINTS] = {{0, 0, 0, ""}, {0, 0, 0, ""}, {0, 0, 0, ""}};
+    const struct {
+        const char *catalogues[ENDPOINTS];
+        uint32_t chosen;
+    } cases[] = {{{NULL, "b", "a"}, 5},
+                 {{"", "b", "c"}, 7},
+                 {{"", "b", "ab"}, 4},
+                 {{"b", "a", "a"}, 6},
+                 {{"a", "a", "a"}, 7}};
+    const struct gateway_ask a = {.model = name('a')};
+    struct rig rig = rig_make(&scheduler, shown);
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        uint32_t chosen = 0;
+        list(&rig, 10000 * (int64_t)(i + 1), cases[i].catalogues);
+        for (int k = 0; k < DRAWS; k++)
+            chosen |= 1U << choice(&rig, a);
+        assert_int_equal(chosen, cases[i].chosen);
+    }
+    gateway_destroy(rig.core);
+}
+
 int
 main(void)
 {
@@ -436,6 +485,7 @@ main(void)
         cmocka_unit_test(test_filters_and_random_pickers),
         cmocka_unit_test(test_seed_picker),
         cmocka_unit_test(test_subsets_and_fallbacks),
+        cmocka_unit_test(test_catalogues),
     };
     return cmocka_run_group_tests_name("gateway_schedule", tests, NULL, NULL);
 }

@@ -151,6 +151,17 @@ rollout_list(struct core_endpoint *endpoint, const struct gateway_figures *figur
         put(rollout->has, &rollout->has_count, figures->catalogue[i]);
 }
 
+enum rollout_listing
+rollout_listing(const struct core_endpoint *endpoint, uint64_t adapter)
+{
+    const struct core_rollout *rollout = &endpoint->rollout;
+    if (!rollout->is_known)
+        return LISTING_UNKNOWN;
+    if (is_there(rollout, adapter))
+        return LISTING_HAS;
+    return rollout->has_count == GATEWAY_ADAPTERS_MAX ? LISTING_UNKNOWN : LISTING_LACKS;
+}
+
 void
 rollout_forget(struct core_endpoint *endpoint)
 {

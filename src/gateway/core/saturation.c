@@ -8,13 +8,6 @@ const char *const gateway_detector_names[GATEWAY_DETECTOR_COUNT] = {
     "concurrency-detector",
 };
 
-uint32_t
-endpoint_waiting(const struct core_endpoint *endpoint)
-{
-    uint32_t since = endpoint->sent - endpoint->sent_seen;
-    return endpoint->waiting + (since < endpoint->in_flight ? since : endpoint->in_flight);
-}
-
 static enum gateway_state
 state_used(const struct gateway *gateway, uint64_t pools)
 {

@@ -35,15 +35,6 @@ endpoint_running(const struct core_endpoint *endpoint)
     return endpoint->running > endpoint->in_flight ? endpoint->running : endpoint->in_flight;
 }
 
-struct core_adapter *
-endpoint_adapter(struct core_endpoint *endpoint, uint64_t name)
-{
-    for (uint32_t i = 0; i < endpoint->adapter_count; i++)
-        if (endpoint->adapters[i].name == name)
-            return &endpoint->adapters[i];
-    return NULL;
-}
-
 /* ---- scorers: 0 to 1 for each candidate ---- */
 
 struct schedule_task {
@@ -208,14 +199,6 @@ pick_weighted_random(const struct schedule_task *task)
     return pick;
 }
 
-uint32_t
-adapter_pending(const struct core_adapter *adapter)
-{
-    return adapter == NULL                         ? 0
-           : adapter->pending > adapter->in_flight ? adapter->pending
-                                                   : adapter->in_flight;
-}
-
 /* S6 as scores: the most pending of those that have the adapter and are below the limit; else the
  * fewest adapters, then the least pending. */
 static uint32_t
@@ -282,6 +265,31 @@ gather(const struct schedule_task *task, const struct core_request *request,
     return count;
 }
 
+/* Keeps a candidate: swaps it with the first that is not kept, so that nothing is lost (S2). */
+static void
+keep(const struct schedule_task *task, uint32_t candidate, uint32_t *kept)
+{
+    uint32_t number = task->at[*kept];
+    task->at[(*kept)++] = task->at[candidate];
+    task->at[candidate] = number;
+}
+
+/* S8. */
+static void
+drop_unlisted(struct schedule_task *task)
+{
+    bool is_listed = false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < task->count; i++)
+        is_listed =
+            is_listed || rollout_listing(endpoint_of(task, i), task->ask->model) == LISTING_HAS;
+    for (uint32_t i = 0; is_listed && i < task->count; i++)
+        if (rollout_listing(endpoint_of(task, i), task->ask->model) != LISTING_LACKS)
+            keep(task, i, &kept);
+    if (kept > 0)
+        task->count = kept;
+}
+
 /* S2. */
 static void
 filter(struct schedule_task *task, const struct gateway_filter *by)
@@ -291,9 +299,7 @@ filter(struct schedule_task *task, const struct gateway_filter *by)
         const struct core_endpoint *endpoint = endpoint_of(task, i);
         if (endpoint_waiting(endpoint) >= by->waiting_max || endpoint->kv_used >= by->kv_used_max)
             continue;
-        uint32_t number = task->at[kept]; /* swapped, so that nothing is lost if none is kept */
-        task->at[kept++] = task->at[i];
-        task->at[i] = number;
+        keep(task, i, &kept);
     }
     if (kept > 0)
         task->count = kept;
@@ -364,6 +370,7 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
     if (task.count == 0)
         return NONE;
     gateway->draft.usable_count = task.count;
+    drop_unlisted(&task);
     for (uint32_t i = 0; i < data->filter_count; i++)
         filter(&task, &data->filters[i]);
     for (uint32_t i = 0; i < task.count; i++)

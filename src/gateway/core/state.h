@@ -210,16 +210,21 @@ struct gateway {
 
 uint64_t core_random(struct gateway *gateway);
 
+/* ---- figures.c ---- */
+
+/* Requests that wait there: as scraped, and those sent since (S3). */
+uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
+/* Requests of an adapter there: ours, or what the server reported, which includes other gateways'.
+ * 0 for NULL. */
+uint32_t adapter_pending(const struct core_adapter *adapter);
+/* NULL: the endpoint does not have this adapter. */
+struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t name);
+
 /* ---- schedule.c ---- */
 
 /* The endpoint for this request, or NONE. */
 uint32_t schedule(struct gateway *gateway, const struct core_request *request,
                   const struct gateway_ask *ask);
-/* Its requests there: ours, or what the server reported, which includes other gateways'. 0 for
- * NULL. */
-uint32_t adapter_pending(const struct core_adapter *adapter);
-/* NULL: the endpoint does not have this adapter. */
-struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t name);
 
 /* ---- route.c ---- */
 
@@ -255,6 +260,9 @@ void rollout_done(struct gateway *gateway, struct core_endpoint *endpoint,
                   enum gateway_event_kind kind);
 /* Takes the list of what an endpoint has. */
 void rollout_list(struct core_endpoint *endpoint, const struct gateway_figures *figures);
+/* The entry of the catalogue for an adapter: UNKNOWN without a catalogue, or if it is full. */
+enum rollout_listing { LISTING_UNKNOWN, LISTING_HAS, LISTING_LACKS };
+enum rollout_listing rollout_listing(const struct core_endpoint *endpoint, uint64_t adapter);
 /* It is down. */
 void rollout_forget(struct core_endpoint *endpoint);
 
@@ -282,8 +290,6 @@ endpoint_is_in(const struct core_endpoint *endpoint, uint64_t pools)
     return pools == GATEWAY_ALL_POOLS || (endpoint->pools & pools) != 0;
 }
 
-/* Requests that wait there: as scraped, and those sent since (S3). */
-uint32_t endpoint_waiting(const struct core_endpoint *endpoint);
 bool pools_have_endpoint(const struct gateway *gateway, uint64_t pools);
 /* All pools that have a usable endpoint in common with these. */
 uint64_t pools_sharing(const struct gateway *gateway, uint64_t pools);

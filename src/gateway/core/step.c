@@ -380,9 +380,10 @@ refuse(struct gateway *gateway, uint32_t number, enum gateway_refusal refusal)
 static enum gateway_refusal
 refusal_of(const struct core_request *request)
 {
+    uint32_t declined = request->busy_count + request->absent_count;
     return request->tries == 0                       ? GATEWAY_REFUSED_NO_ENDPOINT
-           : request->busy_count == request->tries   ? GATEWAY_REFUSED_BUSY
            : request->absent_count == request->tries ? GATEWAY_REFUSED_UNKNOWN
+           : declined == request->tries              ? GATEWAY_REFUSED_BUSY
                                                      : GATEWAY_REFUSED_FAILED;
 }
 

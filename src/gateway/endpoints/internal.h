@@ -37,6 +37,7 @@ struct endpoint_member {
     struct http_call *scrape;
     struct metrics_page page;
     struct http_call *ask_models;
+    bool scrape_waits; /* for `ask_models`: figures without the first catalogue would mislead */
     int64_t models_ms; /* when they were last asked for; 0: never */
     int64_t asked_ms;  /* when the call for them began */
     int64_t listed_ms; /* when `models` were asked for */

@@ -606,6 +606,7 @@ endpoint_pool_destroy(struct endpoint_pool *pool)
             http_call_cancel(member->adapting);
         free(member->adapter_name);
         bytes_fini(&member->adapt_body);
+        member->scrape_waits = false;
         on_freed(member);
     }
     http_client_destroy(pool->client);

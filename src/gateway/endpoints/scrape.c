@@ -22,6 +22,22 @@ get(struct endpoint_member *member, struct http_target *target, const char *path
 static void ask_models(struct endpoint_member *member);
 
 static void
+report_page(struct endpoint_member *member)
+{
+    metrics_page_take_models(&member->page, &member->model_list);
+    member->pool->on_scraped(member, &member->page.figures);
+}
+
+static void
+release_scrape(struct endpoint_member *member)
+{
+    if (!member->scrape_waits)
+        return;
+    member->scrape_waits = false;
+    report_page(member);
+}
+
+static void
 on_models_head(void *context, struct http_call *call)
 {
     (void)call;
@@ -40,6 +56,7 @@ on_models_piece(void *context, struct http_call *call, const void *data, size_t 
     member->pool->models_ignored++;
     member->ask_models = NULL;
     http_call_cancel(call);
+    release_scrape(member);
 }
 
 static void
@@ -51,13 +68,14 @@ on_models_end(void *context, struct http_call *call, enum http_call_end end)
         ask_models(member);
         return;
     }
-    if (end != HTTP_CALL_DONE || http_call_code(call) != 200 || member->models_coming.failed)
-        return;
-    struct bytes old = member->models;
-    member->models = member->models_coming;
-    member->models_coming = old;
-    member->listed_ms = member->asked_ms;
-    model_list_read(member->models.data, member->models.used, &member->model_list);
+    if (end == HTTP_CALL_DONE && http_call_code(call) == 200 && !member->models_coming.failed) {
+        struct bytes old = member->models;
+        member->models = member->models_coming;
+        member->models_coming = old;
+        member->listed_ms = member->asked_ms;
+        model_list_read(member->models.data, member->models.used, &member->model_list);
+    }
+    release_scrape(member);
 }
 
 static void
@@ -106,13 +124,15 @@ on_page_end(void *context, struct http_call *call, enum http_call_end end)
         return;
     }
     metrics_page_end(&member->page);
-    metrics_page_take_models(&member->page, &member->model_list);
     member->pool->lines_ignored += member->page.lines_ignored;
-    bool wants_models = member->ask_models == NULL &&
-                        (member->models_ms == 0 || pool_now_ms() - member->models_ms >= MODELS_MS);
-    if (wants_models && member->is_listed)
+    bool is_first = member->models_ms == 0;
+    if (member->ask_models == NULL && member->is_listed &&
+        (is_first || pool_now_ms() - member->models_ms >= MODELS_MS)) {
+        member->scrape_waits = is_first;
         ask_models(member);
-    member->pool->on_scraped(member, &member->page.figures);
+    }
+    if (!member->scrape_waits)
+        report_page(member);
 }
 
 void
@@ -125,11 +145,13 @@ member_scrape(struct endpoint_member *member)
 void
 member_forget(struct endpoint_member *member)
 {
-    if (member->ask_models != NULL)
-        http_call_cancel(member->ask_models);
-    member->ask_models = NULL;
     member->models_ms = 0;
     member->model_list = (struct model_list){.base = 0};
     bytes_fini(&member->models);
+    if (member->scrape_waits) /* the core waits for the scrape, which waits for this call */
+        return;
+    if (member->ask_models != NULL)
+        http_call_cancel(member->ask_models);
+    member->ask_models = NULL;
     bytes_fini(&member->models_coming);
 }

@@ -200,7 +200,7 @@ on_head(void *context, struct http_call *call)
 {
     struct exchange *exchange = context;
     int code = http_call_code(call);
-    bool is_absent = code == 404 && exchange->is_routed;
+    bool is_absent = code == 404 && (exchange->is_routed || exchange->tries > 1);
     if (code == 429 || code == 503 || is_absent) {
         exchange->call = NULL;
         http_call_cancel(call);

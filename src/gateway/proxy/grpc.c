@@ -338,7 +338,7 @@ broke(struct exchange *exchange, enum gateway_end how)
 static bool
 has_declined(const struct exchange *exchange, int status, enum gateway_failure *failure)
 {
-    bool is_absent = status == STATUS_NOT_FOUND && exchange->is_routed;
+    bool is_absent = status == STATUS_NOT_FOUND && (exchange->is_routed || exchange->tries > 1);
     *failure = is_absent ? GATEWAY_FAILED_ABSENT : GATEWAY_FAILED_BUSY;
     return is_absent || status == STATUS_UNAVAILABLE || status == STATUS_RESOURCE_EXHAUSTED;
 }
