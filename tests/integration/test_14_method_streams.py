@@ -6,7 +6,7 @@ Each piece is a message of the method, what `run` leaves is the last; ends, dead
 deaths of workers and callers that do not read are as for ModelStreamInfer. A method whose modelet
 does not emit, or whose stage collects, answers a unary call with one message.
 
-ctest: timeout=120
+ctest: timeout=120 presets=release,tsan because a stream is written by the threads that gather
 """
 
 import os

@@ -3,7 +3,8 @@
 text/event-stream`. Their events, ends and errors, as curl and http.client read them; and clients
 that stop reading, or vanish, beside one that must not notice.
 
-The modelets are the example `repeat` and the tests' probe (tests/modelets/probe.h). ctest: timeout=120
+The modelets are the example `repeat` and the tests' probe (tests/modelets/probe.h).
+ctest: timeout=120 presets=release,tsan because gRPC's threads make events that the HTTP thread writes
 """
 
 import json

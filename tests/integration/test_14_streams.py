@@ -5,7 +5,7 @@ that read slowly, not at all, or vanish, beside others who must not notice.
 The modelets are the example `repeat` and the tests' probe (tests/modelets/probe.h), which emits as
 it is told.
 
-ctest: timeout=180
+ctest: timeout=180 presets=release,tsan because several threads put pieces on one stream
 """
 
 import struct

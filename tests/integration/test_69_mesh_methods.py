@@ -7,7 +7,7 @@ Proves: messages, ends, errors, deadlines and cancelling are those of a node tha
 a caller that does not read ends its own answer; a node that is killed before the first message is
 replaced by another, later the end says how many messages were sent; every slot and call is given
 back.
-ctest: timeout=180
+ctest: timeout=180 presets=release,tsan because pieces, credit and ends come on several threads
 """
 
 import json

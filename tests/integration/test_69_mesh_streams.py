@@ -6,7 +6,7 @@ Proves: pieces come as they are made, in their order, with the ends and errors o
 model; deadline, going and slow reading of a caller end its own answer, at the node that makes it; a
 node that is killed before the first piece is replaced by another, later the end says how many
 pieces were sent; and every slot and call is given back.
-ctest: timeout=300
+ctest: timeout=300 presets=release,tsan because pieces, credit and ends come on several threads
 """
 
 import json
