@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pipeline's method that answers with a stream, called through nodes that do not have the model:
-node-a, whose own pipeline is bound to the method and may not load models of this type, and node-x,
-which does not know the method. Real daemons and a real etcd (shoal_meshes.py).
+node-a, whose own pipeline is bound to the method and may not load models of this type, node-q, whose
+own pipeline has a modelet that never emits, and node-x, which does not know the method. Real daemons and a real etcd (shoal_meshes.py).
 
 Proves: messages, ends, errors, deadlines and cancelling are those of a node that has the model;
 a caller that does not read ends its own answer; a node that is killed before the first message is
@@ -24,7 +24,8 @@ from test_14_method_streams import CODE, LETTERS, WAIT_SECONDS, Stream, numbers,
 from test_69_mesh_runtimes import Talk
 
 METHOD = LETTERS + "letters"
-MEMBERS = {"node-a": "none", "node-b": "there", "node-c": "there", "node-x": "none"}
+MEMBERS = {"node-a": "none", "node-b": "there", "node-c": "there", "node-q": "none",
+           "node-x": "none"}
 RULES = json.dumps({"letters": {"required": ["there"]}})
 M = (("mm-model-id", "m"),)
 
@@ -33,15 +34,18 @@ class Hop(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         etcd = cls.enterClassContext(Etcd())
-        bound = pipeline("letters", stage("libletters.so", workers=2, params={"folder": "."}), method=METHOD,
+        bound = pipeline("letters", stage("libletters.so", workers=3, params={"folder": "."}), method=METHOD,
                          slots=32, stream_mib=1, models=models())
         other = pipeline("letters", stage("libpupil.so", params={"folder": "."}), slots=8, models=models())
+        silent = pipeline("letters", stage("libpupil.so", params={"folder": "."}), method=METHOD, slots=8,
+                          stream_mib=1, models=models())
+        own = {"node-q": silent, "node-x": other}
         each = {name: {"mesh": {"address": "127.0.0.1", "type_constraints": RULES, "labels": [label]},
-                       "pipelines": [other if name == "node-x" else bound]}
+                       "pipelines": [own.get(name, bound)]}
                 for name, label in MEMBERS.items()}
         cls.nodes = cls.enterClassContext(Nodes(etcd, list(MEMBERS), each=each, send_timeout_ms=0,
                                                 drain_timeout_ms=1000))
-        cls.ways = {name: cls.nodes.registrars[name].channel for name in ("node-a", "node-x")}
+        cls.ways = {name: cls.nodes.registrars[name].channel for name in ("node-a", "node-q", "node-x")}
         cls.nodes.registrars["node-a"].register("m", kind="letters")
         for channel in cls.ways.values():
             wait_until(lambda channel=channel: Stream(channel, "emit 1 answer", METHOD, metadata=M).read_all()[1]

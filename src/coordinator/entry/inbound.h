@@ -49,7 +49,7 @@ struct inbound_type {
      * take one answer. */
     void (*piece)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     /* The call is an rpc_call of RPC_SERVER_STREAM, to which the mesh sends messages ahead of the
-     * end by itself. */
+     * end by itself. Without `piece` of the sink most such calls get one answer. */
     bool is_server_stream;
 };
 

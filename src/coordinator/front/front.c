@@ -182,6 +182,9 @@ static const struct request_sink stream_sink = {.tagged = sink_tagged,
 static const struct inbound_type call_type = {CALL_TYPE, .sink = &sink};
 static const struct inbound_type stream_type = {CALL_TYPE, .sink = &stream_sink,
                                                 .is_server_stream = true};
+/* No modelet of this node emits; another node's may. */
+static const struct inbound_type far_stream_type = {CALL_TYPE, .sink = &sink,
+                                                    .is_server_stream = true};
 
 /* Within its callback. */
 static struct inbound
@@ -209,9 +212,10 @@ take_request(struct front *front, const struct front_method *bound,
     struct error error;
     error_clear(&error);
     struct inbound inbound = inbound_of(call, message);
-    if (bound != NULL && bound->method.may_stream &&
-        !atomic_load_explicit(&bound->pipeline->never_emits, memory_order_relaxed))
-        inbound.type = &stream_type;
+    if (bound != NULL && bound->method.may_stream)
+        inbound.type = atomic_load_explicit(&bound->pipeline->never_emits, memory_order_relaxed)
+                           ? &far_stream_type
+                           : &stream_type;
     inbound.trace = tracer == NULL ? NULL : trace_call_begin(tracer, origin, call);
     struct submission submission = dispatch_submission(&inbound, &current_thread->builder);
     submission.context = front;

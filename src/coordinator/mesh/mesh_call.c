@@ -455,8 +455,11 @@ mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start)
         call->flow = mesh_flow_create(&(struct mesh_flow_options){
             .request = &call->request, .type = inbound->type, .inbound = inbound->call});
     else if (inbound->type->is_server_stream)
-        call->flow = mesh_flow_create(&(struct mesh_flow_options){
-            .request = &call->request, .call = inbound->call, .is_complete = true});
+        call->flow = mesh_flow_create(
+            &(struct mesh_flow_options){.request = &call->request,
+                                        .call = inbound->call,
+                                        .is_complete = true,
+                                        .counts_late = inbound->type->sink->piece == NULL});
     inbound->type->sink->tagged(inbound->call, tag);
     if (start->flow_queue == NULL) {
         runner_call(calls->runner, &call->runner);

@@ -198,6 +198,7 @@ mesh_flow_create(const struct mesh_flow_options *options)
     flow->flow.is_closed =
         options->type != NULL || options->is_complete || options->request->is_empty;
     flow->flow.is_awaited = options->is_awaited;
+    flow->flow.counts_late = options->counts_late;
     if (options->type != NULL || options->is_complete)
         return flow;
     if (!options->is_awaited)

@@ -24,7 +24,8 @@ struct mesh_flow_options {
     const struct inbound_type *type; /* of an adapter; the next four are not used then, but: */
     void *inbound;                   /* its call */
     struct rpc_call *call;
-    bool is_complete;             /* of RPC_SERVER_STREAM: no more comes; the rest is not used */
+    bool is_complete;             /* of RPC_SERVER_STREAM: no more comes; of the rest is used: */
+    bool counts_late;             /* as in peer_flow.h */
     bool is_awaited;              /* its first message has not come: mesh_flow_begin follows */
     struct rpc_queue *queue;      /* of the call */
     void (*begin)(void *context); /* once, unless mesh_flow_stop was first */

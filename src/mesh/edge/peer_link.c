@@ -206,12 +206,15 @@ send_cancel(struct peer_link *link, uint32_t number)
     check_pipe(link);
 }
 
-/* Locked. The flow cannot go on: tells the peer and ends the call. */
+#define TOO_LARGE "a message of the answer is larger than this node accepts"
+#define TOO_MANY                                                                                   \
+    "as many answers in pieces as may be under way between two nodes are: try again later"
+
+/* Locked. The flow cannot go on for that reason: tells the peer and ends the call. */
 static bool
-give_up(struct peer_link *link, struct peer_slot *slot, struct peer_frame *frame,
+give_up(struct peer_link *link, struct peer_slot *slot, const char *text, struct peer_frame *frame,
         struct peer_slot *taken)
 {
-    static const char text[] = "a message of the answer is larger than this node accepts";
     peer_pipe_drop(&link->pipe, slot->number);
     send_cancel(link, slot->number);
     *taken = *slot;
@@ -219,7 +222,7 @@ give_up(struct peer_link *link, struct peer_slot *slot, struct peer_frame *frame
     frame->kind = PEER_ANSWER;
     frame->answer.end = MESH_END_OK;
     frame->answer.status = STATUS_RESOURCE_EXHAUSTED;
-    frame->answer.text = (struct wire_span){text, sizeof(text) - 1};
+    frame->answer.text = (struct wire_span){text, strlen(text)};
     frame->answer.has_message = frame->answer.has_figures = false;
     frame->answer.initial_count = frame->answer.trailing_count = 0;
     return true;
@@ -241,7 +244,9 @@ on_flow_message(struct peer_link *link, const struct wire_message *message,
         return false;
     }
     if (told->message_bytes > peers_options_of(link->peers)->message_bytes_max)
-        return give_up(link, slot, frame, taken);
+        return give_up(link, slot, TOO_LARGE, frame, taken);
+    if (told->has_message && !slots_count_flow(&link->slots, slot))
+        return give_up(link, slot, TOO_MANY, frame, taken);
     if (told->has_message)
         slot->in += peer_flow_cost(told->message_bytes);
     slot->is_message = true;

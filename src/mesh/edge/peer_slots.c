@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "mesh/edge/peer_flow.h"
 
 enum {
     PLACE_BITS = 14,
@@ -28,7 +29,8 @@ grow(struct slots *slots)
 struct peer_slot *
 slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
 {
-    if (request->flow != NULL && slots->flow_count == PEERS_FLOWS_MAX)
+    bool counts = request->flow != NULL && !request->flow->counts_late;
+    if (counts && slots->flow_count == PEERS_FLOWS_MAX)
         return NULL;
     if (slots->first_free == 0) {
         if (slots->count == PEERS_CALLS_MAX)
@@ -39,10 +41,24 @@ slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt)
     CHECK(slot->request == NULL);
     slots->first_free = slot->next_free;
     slots->used_count++;
-    slots->flow_count += request->flow != NULL;
-    *slot = (struct peer_slot){
-        .request = request, .number = slot->number + (1 << PLACE_BITS), .attempt = attempt};
+    slots->flow_count += counts;
+    *slot = (struct peer_slot){.request = request,
+                               .number = slot->number + (1 << PLACE_BITS),
+                               .attempt = attempt,
+                               .is_counted = counts};
     return slot;
+}
+
+bool
+slots_count_flow(struct slots *slots, struct peer_slot *slot)
+{
+    if (slot->is_counted)
+        return true;
+    if (slots->flow_count == PEERS_FLOWS_MAX)
+        return false;
+    slots->flow_count++;
+    slot->is_counted = true;
+    return true;
 }
 
 void
@@ -50,7 +66,7 @@ slots_free(struct slots *slots, struct peer_slot *slot)
 {
     CHECK(slot->request != NULL && slots->used_count > 0);
     CHECK(slot == &slots->all[slot->number & PLACE_MASK]);
-    slots->flow_count -= slot->request->flow != NULL;
+    slots->flow_count -= slot->is_counted;
     slot->request = NULL;
     slot->next_free = slots->first_free;
     slots->first_free = (slot->number & PLACE_MASK) + 1;

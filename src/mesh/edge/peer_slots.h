@@ -22,6 +22,7 @@ struct peer_slot {
     uint64_t first_offset; /* of the frame within `first` */
     bool is_message;       /* of a flow, not its end */
     bool is_awaited;       /* of a flow: its first message was not sent yet */
+    bool is_counted;       /* of a flow: among PEERS_FLOWS_MAX */
     /* Bytes of a flow, as peer_flow_cost counts: */
     uint64_t in;     /* received, not consumed */
     uint64_t credit; /* consumed, not reported to the peer */
@@ -33,12 +34,15 @@ struct slots {
     struct peer_slot *all;
     uint32_t count;
     uint32_t used_count;
-    uint32_t flow_count; /* of these, with a flow */
+    uint32_t flow_count; /* of these, with a flow that counts */
     uint32_t first_free; /* index + 1; 0: none */
 };
 
-/* NULL: PEERS_CALLS_MAX are under way, or it has a flow and PEERS_FLOWS_MAX have one. */
+/* NULL: PEERS_CALLS_MAX are under way, or it has a flow that counts and PEERS_FLOWS_MAX have one.
+ */
 struct peer_slot *slots_take(struct slots *slots, struct peer_request *request, uint32_t attempt);
+/* A part of the answer has come, so that the flow counts. False: PEERS_FLOWS_MAX do. */
+bool slots_count_flow(struct slots *slots, struct peer_slot *slot);
 /* Received messages belong to their taker. */
 void slots_free(struct slots *slots, struct peer_slot *slot);
 /* NULL: that call is over. */
