@@ -274,3 +274,32 @@ wire_append_run(struct bytes *out, uint32_t number, const void *data, size_t byt
     bytes_put(out, head, wire_put_head(head, number, bytes));
     bytes_put(out, data, bytes);
 }
+
+bool
+wire_map_is_true(struct wire_cursor message, uint32_t number, const char *key)
+{
+    enum { KEY = 1, VALUE = 2, BOOL = 1, KEY_BYTES_MAX = 64 };
+    size_t key_bytes = strlen(key);
+    struct wire_field field;
+    bool is_true = false;
+    CHECK(key_bytes <= KEY_BYTES_MAX);
+    while (wire_next(&message, &field) == WIRE_FIELD) {
+        struct wire_cursor entry = field.data;
+        struct wire_field part;
+        bool is_it = false;
+        if (field.number != number || field.type != WIRE_BYTES)
+            continue;
+        while (wire_next(&entry, &part) == WIRE_FIELD) {
+            char text[KEY_BYTES_MAX];
+            if (part.number == KEY && part.type == WIRE_BYTES && part.value == key_bytes) {
+                wire_read(&part.data, text, key_bytes);
+                is_it = memcmp(text, key, key_bytes) == 0;
+            } else if (part.number == VALUE && part.type == WIRE_BYTES && is_it) {
+                struct wire_field choice;
+                is_true = wire_next(&part.data, &choice) == WIRE_FIELD && choice.number == BOOL &&
+                          choice.type == WIRE_VARINT && choice.value != 0;
+            }
+        }
+    }
+    return is_true;
+}

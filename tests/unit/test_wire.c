@@ -89,4 +89,42 @@ TEST_CASE(test_a_varint_of_eleven_bytes_is_malformed)
     assert_false(wire_varint(&cursor, &value));
 }
 
+/* An entry of map<string, InferParameter>: the key, then field `choice` of the value. */
+static void
+put_entry(struct bytes *out, const char *key, unsigned char choice, unsigned char value)
+{
+    size_t key_bytes = strlen(key);
+    const unsigned char head[] = {4 << 3 | WIRE_BYTES, (unsigned char)(key_bytes + 6),
+                                  1 << 3 | WIRE_BYTES, (unsigned char)key_bytes};
+    const unsigned char tail[] = {2 << 3 | WIRE_BYTES, 2, (unsigned char)(choice << 3), value};
+    bytes_put(out, head, sizeof(head));
+    bytes_put(out, key, key_bytes);
+    bytes_put(out, tail, sizeof(tail));
+}
+
+static bool
+is_true(const struct bytes *from, uint32_t number, const char *key)
+{
+    const struct wire_span span = {from->data, from->used};
+    const struct wire_message message = {&span, 1, from->used};
+    return wire_map_is_true(wire_begin(&message), number, key);
+}
+
+TEST_CASE(test_a_map_with_true)
+{
+    struct bytes out = {0};
+    assert_false(is_true(&out, 4, "last"));
+    put_entry(&out, "first", 1, 1);
+    put_entry(&out, "lasr", 1, 1);
+    assert_false(is_true(&out, 4, "last"));
+    put_entry(&out, "last", 2, 1); /* an int64_param */
+    assert_false(is_true(&out, 4, "last"));
+    put_entry(&out, "last", 1, 1);
+    assert_true(is_true(&out, 4, "last"));
+    assert_false(is_true(&out, 5, "last"));
+    put_entry(&out, "last", 1, 0); /* the last entry counts */
+    assert_false(is_true(&out, 4, "last"));
+    bytes_fini(&out);
+}
+
 TEST_MAIN()

@@ -202,36 +202,6 @@ static const struct trace_origin origin = {"inference.GRPCInferenceService/Model
                                             {"rpc.service", "inference.GRPCInferenceService"},
                                             {"rpc.method", "ModelStreamInfer"}}};
 
-/* Whether the parameter triton_enable_empty_final_response is true. */
-static bool
-wants_end(const struct wire_message *message)
-{
-    static const char wanted[] = "triton_enable_empty_final_response";
-    enum { KEY = 1, VALUE = 2, BOOL = 1, KEY_BYTES = sizeof(wanted) - 1 };
-    struct wire_cursor cursor = wire_begin(message);
-    struct wire_field field;
-    while (wire_next(&cursor, &field) == WIRE_FIELD) {
-        struct wire_cursor entry = field.data;
-        struct wire_field part;
-        bool is_it = false;
-        if (field.number != FIELD_PARAMETERS || field.type != WIRE_BYTES)
-            continue;
-        while (wire_next(&entry, &part) == WIRE_FIELD) {
-            char key[KEY_BYTES];
-            if (part.number == KEY && part.type == WIRE_BYTES && part.value == KEY_BYTES) {
-                wire_read(&part.data, key, KEY_BYTES);
-                is_it = memcmp(key, wanted, KEY_BYTES) == 0;
-            } else if (part.number == VALUE && part.type == WIRE_BYTES && is_it) {
-                struct wire_cursor value = part.data;
-                struct wire_field choice;
-                return wire_next(&value, &choice) == WIRE_FIELD && choice.number == BOOL &&
-                       choice.type == WIRE_VARINT && choice.value != 0;
-            }
-        }
-    }
-    return false;
-}
-
 static size_t
 put_name(unsigned char *to, uint32_t number, struct wire_cursor name)
 {
@@ -254,7 +224,8 @@ request_create(const struct wire_message *message)
         room = (size_t)(head.name.left + head.id.left) + (size_t)2 * WIRE_HEAD_BYTES_MAX;
     struct stream_request *request = calloc(1, sizeof(*request) + room);
     CHECK(request != NULL);
-    request->wants_end = wants_end(message);
+    request->wants_end = wire_map_is_true(wire_begin(message), FIELD_PARAMETERS,
+                                          "triton_enable_empty_final_response");
     if (room > 0) {
         request->names_bytes = put_name(request->names, FIELD_NAME, head.name);
         request->names_bytes += put_name(request->names + request->names_bytes, FIELD_ID, head.id);
