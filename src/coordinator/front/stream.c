@@ -315,7 +315,10 @@ stream_mesh_answer(void *call, const struct rpc_answer *answer)
         stream_sink_reply(call, &copy, 1);
         return;
     }
-    const struct rpc_piece head = {.data = copy.data, .bytes = copy.bytes};
+    const struct stream_request *request = call;
+    struct rpc_piece head = {.data = copy.data, .bytes = copy.bytes};
+    if (copy.bytes == 0) /* of an external runtime that says no more than the end */
+        head = (struct rpc_piece){.data = request->names, .bytes = request->names_bytes};
     stream_sink_finish(call, &head, 1);
     rpc_pieces_release(&copy, 1);
 }

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of models with a flow. The first response message is held until the end of the step: a
- * unary answer has ended by then and goes out as one, like that of a method known to be unary.
- * Otherwise messages are passed on one by one; the next is requested while there is room.
+ * Calls of models with a flow, as streams. The first response message is held until the end of the
+ * step: a unary answer has ended by then and goes out as one, like that of a method known to be
+ * unary. Otherwise messages are passed on one by one; the next is requested while there is room.
+ *
+ * A ModelInfer whose caller takes pieces UNWRAPS what ModelStreamInfer brings: each response but a
+ * final one is passed on at once. If no final one comes, the end is an empty message.
  *
  * Threads. `costs` is also written when the try begins, and therefore needs the external's lock;
- * everything else belongs to the queue's thread.
+ * `out` and `waits_for_room` need it, too, as
+ * adapters consume pieces on any thread; everything else belongs to the queue's thread.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "mesh/edge/external_state.h"
 
 /* The first message, and as many as may be in transit. */
@@ -23,8 +28,9 @@ struct served_flow {
     struct rpc_piece held_piece;  /* all of it */
     struct rpc_metadata *initial; /* not passed on yet; NULL: none */
     size_t initial_count;
-    bool is_awaited;           /* the first message of the request; the external's lock */
-    bool is_streaming;         /* a message was passed on */
+    bool is_awaited;   /* the first message of the request; the external's lock */
+    bool is_streaming; /* a message was passed on */
+    bool unwraps;
     bool waits_for_room;       /* the next one has not been requested */
     uint64_t out;              /* passed on, not consumed */
     uint64_t costs[COSTS_MAX]; /* of messages that the transport has not taken, in order */
@@ -43,6 +49,7 @@ flow_create(struct served *served, enum peer_flow_shape shape, const char *model
     memcpy(flow->model, model, bytes);
     flow->cost_count = peer_flow_has_message(shape); /* the first message costs nothing */
     flow->is_awaited = shape == PEER_FLOW_AWAITED;
+    flow->unwraps = served->infer_id != NULL;
     return flow;
 }
 
@@ -116,6 +123,7 @@ sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
     return status;
 }
 
+/* Locked. */
 static void
 read_if_room(struct served_flow *flow)
 {
@@ -124,17 +132,42 @@ read_if_room(struct served_flow *flow)
         rpc_client_read(flow->served->call);
 }
 
+/* Locked. */
 static void
-sink_taken(void *context, uint64_t cost)
+take_back(struct served_flow *flow, uint64_t cost)
 {
-    struct served_flow *flow = ((struct served *)context)->flow;
     CHECK(cost <= flow->out);
     flow->out -= cost;
     if (flow->waits_for_room)
         read_if_room(flow);
 }
 
+static void
+sink_taken(void *context, uint64_t cost)
+{
+    struct served *served = context;
+    pthread_mutex_lock(&served->external->lock);
+    take_back(served->flow, cost);
+    pthread_mutex_unlock(&served->external->lock);
+}
+
+/* The try may end on its thread while a piece is consumed on another. */
+static void
+unwrapping_taken(void *context, uint64_t cost)
+{
+    struct peer_request *request = context;
+    struct external *external = request->runtime;
+    pthread_mutex_lock(&external->lock);
+    struct served *served = request->external;
+    if (served != NULL && served->flow != NULL)
+        take_back(served->flow, cost);
+    pthread_mutex_unlock(&external->lock);
+}
+
 static const struct peer_flow_sink sink = {sink_send, sink_taken, PEER_FLOW_WINDOW_BYTES};
+/* Its request is complete. */
+static const struct peer_flow_sink unwrapping_sink = {NULL, unwrapping_taken,
+                                                      PEER_FLOW_WINDOW_BYTES};
 
 static void
 on_sent(void *context, size_t waiting)
@@ -168,13 +201,19 @@ pass_on(struct rpc_later *later)
     flow->initial = NULL;
     flow->initial_count = 0;
     flow->held = NULL;
+    pthread_mutex_t *lock = &flow->served->external->lock;
     if (held != NULL) {
         flow->is_streaming = true;
+        pthread_mutex_lock(lock);
         flow->out += peer_flow_cost(flow->held_piece.bytes);
+        pthread_mutex_unlock(lock);
     }
     peer_flow_part(flow->served->request->flow, &part);
-    if (held != NULL)
+    if (held != NULL) {
+        pthread_mutex_lock(lock);
         read_if_room(flow);
+        pthread_mutex_unlock(lock);
+    }
     rpc_kept_release(held);
     free(initial);
 }
@@ -197,13 +236,81 @@ on_initial(void *context, const struct rpc_metadata *initial, size_t initial_cou
         return;
     flow->initial = rpc_metadata_copy(initial, initial_count);
     flow->initial_count = initial_count;
-    at_end_of_step(flow);
+    if (!flow->unwraps) /* those of a ModelInfer go with its first message or its end */
+        at_end_of_step(flow);
+}
+
+/* ---- a message in another ---- */
+
+static void
+give_up(struct served_flow *flow, enum status status, const char *text)
+{
+    struct served *served = flow->served;
+    (void)error_set(&served->refusal, status, "%s: %s", PEER_FLOW_STREAM_INFER + 1, text);
+    pthread_mutex_lock(&served->external->lock);
+    rpc_client_cancel(served->call);
+    pthread_mutex_unlock(&served->external->lock);
+}
+
+/* The runtime gives no code. */
+static void
+give_up_as_told(struct served_flow *flow, struct wire_cursor told)
+{
+    char text[ERROR_TEXT_MAX / 2];
+    size_t bytes = told.left < sizeof(text) - 1 ? (size_t)told.left : sizeof(text) - 1;
+    bool is_cut = bytes < told.left;
+    wire_read(&told, text, bytes);
+    while (is_cut && bytes > 0 && ((unsigned char)text[bytes - 1] & 0x80) != 0)
+        bytes--; /* perhaps within a character */
+    text[bytes] = '\0';
+    give_up(flow, STATUS_UNKNOWN,
+            utf8_is_text(text, bytes) ? text : "its error message is not UTF-8");
+}
+
+static void
+read_next(struct served_flow *flow)
+{
+    pthread_mutex_lock(&flow->served->external->lock);
+    rpc_client_read(flow->served->call);
+    pthread_mutex_unlock(&flow->served->external->lock);
+}
+
+static void
+unwrap(struct served_flow *flow, const struct wire_message *message)
+{
+    struct external_piece piece;
+    if (flow->served->refusal.status != STATUS_OK)
+        return; /* it is being cancelled */
+    if (!external_read_piece(message, &piece) || (piece.has_response && flow->held != NULL)) {
+        give_up(flow, STATUS_INTERNAL,
+                flow->held != NULL ? "the runtime sent more after its final response"
+                                   : "the runtime sent no valid ModelStreamInferResponse");
+        return;
+    }
+    if (piece.error.left > 0) {
+        give_up_as_told(flow, piece.error);
+        return;
+    }
+    if (piece.has_response) {
+        flow->held = rpc_message_keep(message);
+        flow->held_piece = rpc_kept_piece(flow->held);
+        flow->held_piece.offset += (size_t)piece.offset;
+        flow->held_piece.bytes = (size_t)piece.bytes;
+    }
+    if (piece.has_response && !piece.is_final)
+        pass_on(&flow->later);
+    else
+        read_next(flow);
 }
 
 static void
 on_message(void *context, const struct wire_message *message)
 {
     struct served_flow *flow = ((struct served *)context)->flow;
+    if (flow->unwraps) {
+        unwrap(flow, message);
+        return;
+    }
     flow->held = rpc_message_keep(message);
     flow->held_piece = rpc_kept_piece(flow->held);
     if (flow->is_streaming)
@@ -215,11 +322,15 @@ on_message(void *context, const struct wire_message *message)
 bool
 external_flow_end(struct served_flow *flow, struct rpc_answer *answer)
 {
+    static const struct rpc_piece nothing[1];
     rpc_later_drop(&flow->later);
     answer->initial = flow->initial;
     answer->initial_count = flow->initial_count;
     if (flow->held != NULL) {
         answer->pieces = &flow->held_piece;
+        answer->piece_count = 1;
+    } else if (flow->unwraps && answer->status == STATUS_OK) {
+        answer->pieces = nothing;
         answer->piece_count = 1;
     }
     return flow->is_streaming;
@@ -257,8 +368,11 @@ external_flow_start(struct served *served, struct rpc_client *client,
 {
     bool closed;
     served->flow = flow_create(served, shape, model);
+    bool unwraps = served->flow->unwraps;
     struct peer_flow_kept *kept =
-        peer_flow_attach(served->request->flow, shape, &sink, served, &closed);
+        peer_flow_attach(served->request->flow, shape, unwraps ? &unwrapping_sink : &sink,
+                         unwraps ? (void *)served->request : served, &closed);
+    CHECK(!unwraps || (closed && kept == NULL));
     request->kind = RPC_BIDI_STREAM;
     request->events = &events;
     request->last = request->initial_late = closed && kept == NULL;

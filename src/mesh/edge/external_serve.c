@@ -24,6 +24,7 @@ served_end(struct served *served, const struct runner_end *end, const struct rpc
     if (served->call != NULL)
         rpc_client_release(served->call);
     external_flow_free(served->flow);
+    free(served->infer_id);
     free(served);
 }
 
@@ -104,6 +105,179 @@ judge(const struct served *served, const struct rpc_client_end *ended, const cha
         external_on_timeout(served->external, served->model);
 }
 
+static const struct rpc_client_events events = {.on_end = external_on_end};
+
+void
+external_answer_refused(struct external *external)
+{
+    pthread_mutex_lock(&external->lock);
+    struct served *served = external->refused;
+    external->refused = NULL;
+    pthread_mutex_unlock(&external->lock);
+    while (served != NULL) {
+        struct served *next = served->next;
+        static const struct runner_end end = {.end = MESH_END_OK};
+        struct rpc_answer answer = {
+            .status = served->refusal.status,
+            .text = {served->refusal.text, strlen(served->refusal.text)},
+        };
+        served_end(served, &end, &answer);
+        served = next;
+    }
+}
+
+/* ---- sending ---- */
+
+/* The way in which a request goes to the runtime. */
+struct external_sending {
+    const char *method;
+    const char *id; /* of the model */
+    enum peer_flow_shape shape;
+};
+
+static bool
+is_printable(const char *text)
+{
+    for (; *text != '\0'; text++)
+        if (*text < 0x20 || *text > 0x7e)
+            return false;
+    return true;
+}
+
+static struct rpc_metadata
+entry_of(const char *key, const char *value)
+{
+    return (struct rpc_metadata){{key, strlen(key)}, {value, strlen(value)}};
+}
+
+/* Locked. */
+static void
+send(struct served *served, const struct external_sending *sending,
+     const struct external_list *message)
+{
+    const struct peer_request *from = served->request;
+    struct rpc_metadata metadata[PEERS_METADATA_MAX + 2];
+    size_t count = from->metadata_count;
+    CHECK(count <= PEERS_METADATA_MAX);
+    if (count > 0)
+        memcpy(metadata, from->metadata, count * sizeof(*metadata));
+    metadata[count++] = entry_of("mm-model-id-bin", sending->id);
+    if (is_printable(sending->id))
+        metadata[count++] = entry_of("mm-model-id", sending->id);
+    struct rpc_client_request request = {
+        .method = sending->method,
+        .kind = RPC_UNARY,
+        .deadline_ns = served->deadline_ns,
+        .metadata = metadata,
+        .metadata_count = count,
+        .pieces = peer_flow_has_message(sending->shape) ? message->at : NULL,
+        .piece_count = message->count,
+        .events = &events,
+        .context = served,
+    };
+    struct rpc_client *client = served->external->serving->clients[from->queue];
+    char name[EXTERNAL_NAME_BYTES];
+    if (sending->shape != PEER_FLOW_UNARY)
+        external_flow_start(served, client, &request, sending->shape,
+                            external_name(served->external, sending->id, name));
+    else
+        rpc_client_start(client, &request, &served->call);
+}
+
+static struct served *
+served_create(struct external *external, struct peer_request *request,
+              const struct runner_attempt *attempt)
+{
+    struct served *served = malloc(sizeof(*served)); /* one per call */
+    CHECK(served != NULL);
+    served->next = NULL;
+    served->external = external;
+    served->request = request;
+    served->serving = NULL;
+    served->call = NULL;
+    served->flow = NULL;
+    served->model = external_circuit_model(attempt->model);
+    served->number = attempt->number;
+    served->begun_ns = clock_now_ns();
+    served->deadline_ns = attempt->deadline_ns;
+    served->infer_id = NULL;
+    served->is_cancelled = false;
+    error_clear(&served->refusal);
+    request->type->hold(request);
+    return served;
+}
+
+/* Locked: refuses the call with a status for the caller. */
+static enum status
+permits(const struct external *external, const char *method, const struct external_method **found,
+        struct error *error)
+{
+    if (external_status_permits(&external->status, method, found))
+        return STATUS_OK;
+    return error_set(error, STATUS_UNIMPLEMENTED, "Method not found or not permitted: %s",
+                     method + 1);
+}
+
+/* Locked. */
+static enum status
+serve_as(struct served *served, const struct external_sending *sending)
+{
+    const struct peer_request *request = served->request;
+    const struct external_method *method;
+    struct id_inject plan;
+    struct external_list list;
+    char name[EXTERNAL_NAME_BYTES];
+    enum status status = permits(served->external, sending->method, &method, &served->refusal);
+    if (status != STATUS_OK)
+        return status;
+    bool has_message = peer_flow_has_message(sending->shape);
+    struct external_pieces message = {0};
+    if (has_message)
+        message = (struct external_pieces){request->pieces, request->piece_count};
+    const char *model = external_name(served->external, sending->id, name);
+    status = external_list_make(&list, has_message ? method : NULL, &message, model, &plan,
+                                &served->refusal);
+    if (status == STATUS_OK)
+        send(served, sending, &list);
+    external_list_fini(&list);
+    return status;
+}
+
+/* Locked. */
+static enum status
+serve(struct served *served, const struct runner_attempt *attempt)
+{
+    const struct peer_request *request = served->request;
+    struct external_sending sending = {request->method, attempt->model,
+                                       peer_flow_shape(request->flow)};
+    if (sending.shape == PEER_FLOW_CLOSED && strcmp(request->method, PEER_FLOW_INFER) == 0) {
+        sending.shape = PEER_FLOW_UNARY;
+        served->infer_id = strdup(attempt->model);
+        CHECK(served->infer_id != NULL);
+    }
+    return serve_as(served, &sending);
+}
+
+/* Locked. A runtime refuses ModelInfer for a model that answers in pieces (Triton's decoupled
+ * ones), and the caller takes pieces: the request goes there again, on a stream of its own. True:
+ * it is under way. */
+static bool
+goes_on_as_stream(struct served *served, const struct rpc_client_end *ended)
+{
+    const struct external *external = served->external;
+    const struct external_sending sending = {PEER_FLOW_STREAM_INFER, served->infer_id,
+                                             PEER_FLOW_CLOSED};
+    const struct external_method *method;
+    if (served->infer_id == NULL || served->flow != NULL || served->is_cancelled ||
+        ended->status != STATUS_UNIMPLEMENTED || served->serving != external->serving ||
+        external->is_closing ||
+        !external_status_permits(&external->status, sending.method, &method))
+        return false;
+    rpc_client_release(served->call);
+    served->call = NULL;
+    return serve_as(served, &sending) == STATUS_OK;
+}
+
 void
 external_on_end(void *context, const struct rpc_client_end *ended)
 {
@@ -112,6 +286,10 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     char text[TEXT_BYTES_MAX];
     struct wire_span told = text_of(served, ended, text);
     pthread_mutex_lock(&external->lock); /* the thread that began it has finished */
+    if (goes_on_as_stream(served, ended)) {
+        pthread_mutex_unlock(&external->lock);
+        return;
+    }
     served->request->external = NULL;
     judge(served, ended, text);
     bool is_left = external_serving_ended(external, served->serving);
@@ -158,264 +336,6 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     rpc_kept_release(kept);
 }
 
-static const struct rpc_client_events events = {.on_end = external_on_end};
-
-void
-external_answer_refused(struct external *external)
-{
-    pthread_mutex_lock(&external->lock);
-    struct served *served = external->refused;
-    external->refused = NULL;
-    pthread_mutex_unlock(&external->lock);
-    while (served != NULL) {
-        struct served *next = served->next;
-        static const struct runner_end end = {.end = MESH_END_OK};
-        struct rpc_answer answer = {
-            .status = served->refusal.status,
-            .text = {served->refusal.text, strlen(served->refusal.text)},
-        };
-        served_end(served, &end, &answer);
-        served = next;
-    }
-}
-
-/* ---- the message ---- */
-
-static void
-list_put(struct external_list *list, struct rpc_piece piece)
-{
-    if (list->count == list->room) {
-        list->room *= 2;
-        struct rpc_piece *more = malloc(list->room * sizeof(*more));
-        CHECK(more != NULL);
-        memcpy(more, list->at, list->count * sizeof(*more));
-        if (list->at != list->at_hand)
-            free(list->at);
-        list->at = more;
-    }
-    list->at[list->count++] = piece;
-}
-
-void
-external_list_fini(struct external_list *list)
-{
-    if (list->at != list->at_hand)
-        free(list->at);
-}
-
-/* Bytes of the message. */
-static void
-list_put_range(struct external_list *list, const struct external_pieces *whole,
-               struct id_range range)
-{
-    uint64_t at = 0;
-    for (size_t i = 0; i < whole->count && at < range.to; i++) {
-        const struct rpc_piece *piece = &whole->at[i];
-        uint64_t from = at < range.from ? range.from - at : 0;
-        uint64_t to = at + piece->bytes < range.to ? piece->bytes : range.to - at;
-        at += piece->bytes;
-        if (from >= to)
-            continue;
-        struct rpc_piece part = *piece;
-        part.offset += (size_t)from;
-        part.bytes = (size_t)(to - from);
-        list_put(list, part);
-    }
-}
-
-/* The locations of kept pieces' bytes, as one message. */
-struct external_spans {
-    struct wire_span *at;
-    size_t count;
-    size_t bytes;
-};
-
-static void
-spans_put(struct external_spans *spans, const struct rpc_piece *piece)
-{
-    const struct wire_message *message = rpc_kept_message(piece->kept);
-    size_t skip = piece->offset;
-    size_t left = piece->bytes;
-    for (size_t i = 0; i < message->span_count && left > 0; i++) {
-        struct wire_span span = message->spans[i];
-        size_t gone = skip < span.bytes ? skip : span.bytes;
-        skip -= gone;
-        span.bytes -= gone;
-        if (span.bytes == 0)
-            continue;
-        span.data = (const unsigned char *)span.data + gone;
-        span.bytes = span.bytes < left ? span.bytes : left;
-        left -= span.bytes;
-        spans->at[spans->count++] = span;
-        spans->bytes += span.bytes;
-    }
-}
-
-static struct external_spans
-spans_of(const struct external_pieces *from)
-{
-    size_t count = 1;
-    for (size_t i = 0; i < from->count; i++)
-        count += rpc_kept_message(from->at[i].kept)->span_count;
-    struct external_spans spans = {
-        .at = malloc(count * sizeof(struct wire_span))}; /* one per block */
-    CHECK(spans.at != NULL);
-    for (size_t i = 0; i < from->count; i++)
-        spans_put(&spans, &from->at[i]);
-    return spans;
-}
-
-/* The message with the id; `plan` and `model` must stay until it was sent. */
-static enum status
-message_inject(struct external_list *list, const struct external_pieces *from,
-               const struct external_method *method, const char *model, struct id_inject *plan,
-               struct error *error)
-{
-    struct external_spans spans = spans_of(from);
-    struct wire_message message = {spans.at, spans.count, spans.bytes};
-    size_t id_bytes = strlen(model);
-    enum status status =
-        id_inject_plan(&message, method->path, method->depth, id_bytes, plan, error);
-    free(spans.at);
-    if (status != STATUS_OK)
-        return error_prefix(error, "request: no place for the model's id");
-    const unsigned char *head = plan->heads;
-    for (uint32_t i = 0; i < plan->range_count; i++) {
-        list_put_range(list, from, plan->ranges[i]);
-        if (plan->head_bytes[i] > 0)
-            list_put(list, (struct rpc_piece){.data = head, .bytes = plan->head_bytes[i]});
-        head += plan->head_bytes[i];
-        if (i + 2 == plan->range_count)
-            list_put(list, (struct rpc_piece){.data = model, .bytes = id_bytes});
-    }
-    return STATUS_OK;
-}
-
-enum status
-external_list_make(struct external_list *list, const struct external_method *method,
-                   const struct external_pieces *from, const char *model, struct id_inject *plan,
-                   struct error *error)
-{
-    list->at = list->at_hand;
-    list->count = 0;
-    list->room = ARRAY_COUNT(list->at_hand);
-    if (method != NULL && method->depth > 0)
-        return message_inject(list, from, method, model, plan, error);
-    list_put_range(list, from, (struct id_range){0, UINT64_MAX});
-    return STATUS_OK;
-}
-
-/* ---- sending ---- */
-
-static bool
-is_printable(const char *text)
-{
-    for (; *text != '\0'; text++)
-        if (*text < 0x20 || *text > 0x7e)
-            return false;
-    return true;
-}
-
-static struct rpc_metadata
-entry_of(const char *key, const char *value)
-{
-    return (struct rpc_metadata){{key, strlen(key)}, {value, strlen(value)}};
-}
-
-/* Locked. */
-static void
-send(struct served *served, const struct runner_attempt *attempt, enum peer_flow_shape shape,
-     const struct external_list *message)
-{
-    const struct peer_request *from = served->request;
-    struct rpc_metadata metadata[PEERS_METADATA_MAX + 2];
-    size_t count = from->metadata_count;
-    CHECK(count <= PEERS_METADATA_MAX);
-    if (count > 0)
-        memcpy(metadata, from->metadata, count * sizeof(*metadata));
-    metadata[count++] = entry_of("mm-model-id-bin", attempt->model);
-    if (is_printable(attempt->model))
-        metadata[count++] = entry_of("mm-model-id", attempt->model);
-    struct rpc_client_request request = {
-        .method = from->method,
-        .kind = RPC_UNARY,
-        .deadline_ns = attempt->deadline_ns,
-        .metadata = metadata,
-        .metadata_count = count,
-        .pieces = peer_flow_has_message(shape) ? message->at : NULL,
-        .piece_count = message->count,
-        .events = &events,
-        .context = served,
-    };
-    struct rpc_client *client = served->external->serving->clients[from->queue];
-    char name[EXTERNAL_NAME_BYTES];
-    if (shape != PEER_FLOW_UNARY)
-        external_flow_start(served, client, &request, shape,
-                            external_name(served->external, attempt->model, name));
-    else
-        rpc_client_start(client, &request, &served->call);
-}
-
-static struct served *
-served_create(struct external *external, struct peer_request *request,
-              const struct runner_attempt *attempt)
-{
-    struct served *served = malloc(sizeof(*served)); /* one per call */
-    CHECK(served != NULL);
-    served->next = NULL;
-    served->external = external;
-    served->request = request;
-    served->serving = NULL;
-    served->call = NULL;
-    served->flow = NULL;
-    served->model = external_circuit_model(attempt->model);
-    served->number = attempt->number;
-    served->begun_ns = clock_now_ns();
-    served->deadline_ns = attempt->deadline_ns;
-    error_clear(&served->refusal);
-    request->type->hold(request);
-    return served;
-}
-
-/* Locked: refuses the call with a status for the caller. */
-static enum status
-permits(const struct external *external, const char *method, const struct external_method **found,
-        struct error *error)
-{
-    if (external_status_permits(&external->status, method, found))
-        return STATUS_OK;
-    return error_set(error, STATUS_UNIMPLEMENTED, "Method not found or not permitted: %s",
-                     method + 1);
-}
-
-/* Locked. */
-static enum status
-serve(struct served *served, const struct runner_attempt *attempt)
-{
-    const struct peer_request *request = served->request;
-    const struct external_method *method;
-    struct id_inject plan;
-    struct external_list list;
-    char name[EXTERNAL_NAME_BYTES];
-    enum status status = permits(served->external, request->method, &method, &served->refusal);
-    if (status != STATUS_OK)
-        return status;
-    enum peer_flow_shape shape = peer_flow_shape(request->flow);
-    if (shape == PEER_FLOW_CLOSED && strcmp(request->method, PEER_FLOW_INFER) == 0)
-        shape = PEER_FLOW_UNARY;
-    bool has_message = peer_flow_has_message(shape);
-    struct external_pieces message = {0};
-    if (has_message)
-        message = (struct external_pieces){request->pieces, request->piece_count};
-    const char *model = external_name(served->external, attempt->model, name);
-    status = external_list_make(&list, has_message ? method : NULL, &message, model, &plan,
-                                &served->refusal);
-    if (status == STATUS_OK)
-        send(served, attempt, shape, &list);
-    external_list_fini(&list);
-    return status;
-}
-
 enum runner_begun
 external_serve(struct external *external, struct runner_call *call,
                const struct runner_attempt *attempt, struct runner_end *end)
@@ -430,6 +350,7 @@ external_serve(struct external *external, struct runner_call *call,
     CHECK(request->queue < external->options.queue_count);
     CHECK(external->serving != NULL && external->serving->clients[request->queue] != NULL);
     struct served *served = served_create(external, request, attempt);
+    request->runtime = external;
     if (serve(served, attempt) == STATUS_OK) {
         request->external = served;
         served->serving = external->serving;
@@ -447,9 +368,11 @@ void
 external_cancel(struct external *external, struct peer_request *request)
 {
     pthread_mutex_lock(&external->lock);
-    const struct served *served = request->external;
-    if (served != NULL)
+    struct served *served = request->external;
+    if (served != NULL) {
+        served->is_cancelled = true;
         rpc_client_cancel(served->call);
+    }
     pthread_mutex_unlock(&external->lock);
 }
 

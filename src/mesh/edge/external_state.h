@@ -39,6 +39,8 @@ struct served {
     uint32_t number;
     int64_t begun_ns;
     int64_t deadline_ns;
+    char *infer_id;    /* of a ModelInfer whose caller takes pieces: the model's; NULL: another */
+    bool is_cancelled; /* locked */
     struct error refusal; /* STATUS_OK: it was sent */
 };
 
@@ -171,7 +173,7 @@ enum status external_home_client(struct external *external, const char *target,
                                  struct rpc_client **client, struct error *error) WARN_UNUSED;
 const char *external_target(const struct external *external);
 
-/* ---- external_serve.c ---- */
+/* ---- external_message.c ---- */
 
 /* Kept pieces of a message; NULL: there is none. */
 struct external_pieces {
@@ -185,6 +187,9 @@ enum status external_list_make(struct external_list *list, const struct external
                                const struct external_pieces *from, const char *model,
                                struct id_inject *plan, struct error *error) WARN_UNUSED;
 void external_list_fini(struct external_list *list);
+
+/* ---- external_serve.c ---- */
+
 void external_on_end(void *context, const struct rpc_client_end *ended);
 
 /* ---- external_flow.c: calls with a flow ---- */

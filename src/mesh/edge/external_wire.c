@@ -51,6 +51,31 @@ external_read_size(const struct wire_message *message, uint64_t *size_bytes,
     return result == WIRE_END;
 }
 
+bool
+external_read_piece(const struct wire_message *message, struct external_piece *piece)
+{
+    enum { ERROR = 1, RESPONSE = 2, PARAMETERS = 4 };
+    struct wire_cursor cursor = wire_begin(message);
+    struct wire_field field;
+    enum wire_result result;
+    *piece = (struct external_piece){.bytes = 0};
+    while ((result = wire_next(&cursor, &field)) == WIRE_FIELD) {
+        if (field.type != WIRE_BYTES)
+            continue;
+        if (field.number == ERROR)
+            piece->error = field.data;
+        if (field.number != RESPONSE)
+            continue;
+        if (piece->has_response)
+            return false; /* in two parts */
+        piece->has_response = true;
+        piece->bytes = field.value;
+        piece->offset = message->bytes - cursor.left - field.value;
+        piece->is_final = wire_map_is_true(field.data, PARAMETERS, "triton_final_response");
+    }
+    return result == WIRE_END;
+}
+
 /* ---- status ---- */
 
 enum {

@@ -58,6 +58,18 @@ bool external_status_permits(const struct external_status *status, const char *m
 /* Reads an answer of inference.GRPCInferenceService/ServerReady; false: not ready, or malformed. */
 bool external_read_server_ready(const struct wire_message *message);
 
+/* A ModelStreamInferResponse: where the ModelInferResponse in it is. */
+struct external_piece {
+    struct wire_cursor error; /* its text; `left` 0: none */
+    bool has_response;
+    bool is_final;   /* triton_final_response: no more follow */
+    uint64_t offset; /* of the response */
+    uint64_t bytes;
+};
+/* False: malformed. */
+bool external_read_piece(const struct wire_message *message,
+                         struct external_piece *piece) WARN_UNUSED;
+
 /* Requests that name a model; those of unloadModel and modelSize have only its id. */
 void external_write_model(const struct runner_model *model, struct bytes *out);
 void external_write_id(const char *id, struct bytes *out);

@@ -83,6 +83,7 @@ struct peer_request {
     void *in_pieces; /* a native try's answer, if it comes in pieces (mesh_pieces.h) */
     void *external;  /* external.h; separate from `served`, because a cancellation does not know
                         which one applies */
+    void *runtime;   /* external.h, from the first try there on: whose `external` it is */
 };
 
 /* Whether an entry of a caller's metadata goes on to runtimes: no ids, which are added again, no
