@@ -18,12 +18,12 @@ import unittest
 import grpc
 
 from shoal_client import Client, failure
-from shoal_fixture import WAIT_SECONDS, main, pipeline, stage, wait_until
+from shoal_fixture import WAIT_SECONDS, main, pipeline, sanitized, stage, wait_until
 from shoal_meshes import Etcd, Nodes
 from shoal_pupil import models
 from shoal_registry import Registrar
 from shoal_rest import ANY_PORT, port_of, tensor
-from shoal_streams import (ANSWER, EMIT, ENDLESS, FAIL, LARGE, NOTHING, WAIT, Stream, argument, emission,
+from shoal_streams import (ANSWER, EMIT, ENDLESS, FAIL, LARGE, NOTHING, WAIT, WIDE, Stream, argument, emission,
                            is_final, words)
 from test_14_rest_streams import EVENTS, Events, parse
 
@@ -231,6 +231,33 @@ class Hop(unittest.TestCase):
         self.assertTrue(is_final(last))
         self.assertEqual(last.error_message, "the stream was cut off: the serving node or runtime was lost "
                                              "(3 pieces of the answer were sent)")
+
+
+@unittest.skipIf(sanitized(), "it fills 256 MiB with small pieces, which takes a sanitizer a minute")
+class Crowd(unittest.TestCase):
+    """Callers that do not read, each within `stream_mib`, fill what the serving node has for all."""
+
+    def test_reason(self):
+        etcd = self.enterContext(Etcd())
+        each = {name: {"mesh": {"address": "127.0.0.1", "type_constraints": RULES, "labels": [label]}}
+                for name, label in (("node-a", "none"), ("node-b", "there"))}
+        probe = pipeline("probe", stage("libprobe.so", workers=3), slots=8, stream_mib=240, models=models())
+        nodes = self.enterContext(Nodes(etcd, list(each), each=each, pipelines=[probe], send_timeout_ms=0))
+        nodes.at("node-a").register("m", kind="probe")
+        client = self.enterContext(Client(nodes["node-a"].target))
+
+        def ask(*emitted):
+            stream = Stream(client)
+            stream.send("m", emission(*emitted))
+            return stream
+        wait_until(lambda: not ask(1).read_all()[0].error_message, "node-a to see who may load the model")
+        streams = [ask(45000, WIDE) for _ in range(3)]  # of 3 kB
+        nodes["node-b"].wait_stat("probe", lambda stat: stat["streams_slow"] > 0, "an answer to be given up")
+        for stream in streams:  # those that are whole make room as they are read
+            stream.last = stream.read_all()[-1]
+        errors = {stream.last.error_message for stream in streams if stream.last.error_message}
+        self.assertEqual(errors, {"the caller reads too slowly, and unread answers fill the 256 MiB that the "
+                                  "serving node has for them"})
 
 
 if __name__ == "__main__":
