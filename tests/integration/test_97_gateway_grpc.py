@@ -302,6 +302,19 @@ class Fakes(Case):
         self.wait_figure(gateway, "requests_open", 0)
         self.wait_figure(gateway, "bodies_bytes", 0)
 
+    def test_a_port_that_refuses(self):
+        """It takes neither HTTP from its server nor gRPC from others."""
+        gateway = self.start("one", "two")
+        self.fakes[0].server.stop(None).wait(WAIT_SECONDS)
+        wait_until(lambda: self.ask().result() == named("echo")
+                   and gateway.figures()["ports_shut_total"] > 0, gateway.read_log)
+        served = set()
+        while served != {"one", "two"}:
+            status, headers, body = gateway.chat(text=os.urandom(64).hex())
+            self.assertEqual(status, 200, body)
+            served.add(headers["X-Served-By"])
+        self.assertEqual(gateway.figures()["ejected_total"], 0)
+
     def test_servers_without_grpc(self):
         """A client's choice of gRPC must not take servers of HTTP from other clients."""
         one = Foreign("one")

@@ -95,8 +95,11 @@ rig_make(const struct gateway_scheduler *scheduler, const struct shown shown[END
     for (uint32_t i = 0; i < ENDPOINTS; i++) {
         uint32_t count;
         gateway_step(rig.core,
-                     &(struct gateway_event){
-                         .kind = GATEWAY_ADDED, .now_ms = 1, .endpoint = i, .identity = i + 1},
+                     &(struct gateway_event){.kind = GATEWAY_ADDED,
+                                             .now_ms = 1,
+                                             .endpoint = i,
+                                             .identity = i + 1,
+                                             .apart = 1u << GATEWAY_PORT_GRPC},
                      &count);
         scrape(&rig, i, &shown[i]);
     }
@@ -357,6 +360,77 @@ test_late_answers(void **state)
     }
 }
 
+/* A try at endpoint 0; the state that its end leaves. */
+static enum gateway_state
+fail_at_first(struct rig *rig, enum gateway_port port, enum gateway_failure failure, int64_t now_ms)
+{
+    static const uint64_t first = 1; /* its identity */
+    const struct gateway_ask ask = {.port = port, .subset = &first, .subset_count = 1};
+    struct gateway_view view;
+    uint32_t count;
+    assert_int_equal(send(rig, ask), 0);
+    gateway_step(rig->core,
+                 &(struct gateway_event){.kind = GATEWAY_TRY_FAILED,
+                                         .now_ms = now_ms,
+                                         .request = --rig->next_request,
+                                         .failure = failure,
+                                         .ask = ask},
+                 &count);
+    gateway_look(rig->core, 0, &view);
+    return view.state;
+}
+
+/* Whether requests for the port go to endpoint 0 although others are as good. */
+static bool
+is_used(struct rig *rig, enum gateway_port port, int64_t now_ms)
+{
+    uint32_t count;
+    bool is_used = false;
+    gateway_step(rig->core, &(struct gateway_event){.kind = GATEWAY_TICK, .now_ms = now_ms},
+                 &count);
+    for (int i = 0; i < DRAWS; i++)
+        is_used = choice(rig, (struct gateway_ask){.port = port}) == 0 || is_used;
+    return is_used;
+}
+
+/* E6: a port that scrapes do not ask is shut by itself, for twice as long each time. */
+static void
+test_ports_are_judged_apart(void **state)
+{
+    (void)state;
+    const struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_RANDOM};
+    const enum gateway_port http = GATEWAY_PORT_HTTP;
+    const enum gateway_port grpc = GATEWAY_PORT_GRPC;
+    struct rig rig = rig_make(&scheduler, idle);
+    assert_true(is_used(&rig, grpc, 2));
+    assert_int_equal(fail_at_first(&rig, grpc, GATEWAY_FAILED_UNREACHABLE, 1000), GATEWAY_UP);
+    assert_false(is_used(&rig, grpc, 1249));
+    assert_true(is_used(&rig, http, 1249) && is_used(&rig, grpc, 1250));
+    assert_int_equal(fail_at_first(&rig, grpc, GATEWAY_FAILED_UNREACHABLE, 2000), GATEWAY_UP);
+    assert_true(!is_used(&rig, grpc, 2499) && is_used(&rig, grpc, 2500));
+    uint32_t count;
+    const uint64_t first = 1;
+    assert_int_equal(
+        send(&rig, (struct gateway_ask){.port = grpc, .subset = &first, .subset_count = 1}), 0);
+    gateway_step(rig.core,
+                 &(struct gateway_event){
+                     .kind = GATEWAY_STARTED, .now_ms = 2500, .request = rig.next_request - 1},
+                 &count);
+    for (int i = 0; i < 3; i++) {
+        assert_true(i == 0 || is_used(&rig, http, 3000));
+        assert_int_equal(fail_at_first(&rig, grpc, GATEWAY_FAILED_BROKE, 3000),
+                         i < 2 ? GATEWAY_SUSPECT : GATEWAY_UP);
+        for (int scrapes = i == 0 ? 2 : 1; scrapes > 0; scrapes--) /* one was under way: E3 */
+            gateway_step(rig.core, &(struct gateway_event){.kind = GATEWAY_SCRAPED}, &count);
+    }
+    assert_true(!is_used(&rig, grpc, 3249) && is_used(&rig, grpc, 3250));
+    assert_int_equal(gateway_counts(rig.core)->ports_shut, 3);
+    assert_int_equal(gateway_counts(rig.core)->ejected, 0);
+    assert_int_equal(fail_at_first(&rig, http, GATEWAY_FAILED_UNREACHABLE, 4000), GATEWAY_DOWN);
+    gateway_check(rig.core);
+    gateway_destroy(rig.core);
+}
+
 static void
 test_filters_and_random_pickers(void **state)
 {
@@ -482,6 +556,7 @@ main(void)
         cmocka_unit_test(test_prefixes_draw_and_fade),
         cmocka_unit_test(test_sessions_stay_until_their_endpoint_dies),
         cmocka_unit_test(test_late_answers),
+        cmocka_unit_test(test_ports_are_judged_apart),
         cmocka_unit_test(test_filters_and_random_pickers),
         cmocka_unit_test(test_seed_picker),
         cmocka_unit_test(test_subsets_and_fallbacks),

@@ -230,8 +230,12 @@ struct gateway_report {
     const struct gateway_adapter *adapters;
 };
 
+/* Where an endpoint takes requests: each protocol may have a port of its own. */
+enum gateway_port { GATEWAY_PORT_HTTP, GATEWAY_PORT_GRPC, GATEWAY_PORT_COUNT };
+
 /* The needs of a request. */
 struct gateway_ask {
+    enum gateway_port port;
     uint64_t model;   /* 0: unknown */
     uint64_t session; /* 0: none */
     uint64_t label;   /* of the endpoints that are preferred; 0: none */
@@ -287,6 +291,7 @@ struct gateway_event {
     uint64_t label;               /* ADDED: what an ask's label is compared with; 0: nothing */
     uint64_t identity;            /* ADDED: a hash of the address, the same on every gateway */
     uint64_t pools;               /* ADDED: bits */
+    uint32_t apart;               /* ADDED: bits of the ports that scrapes do not ask (E6) */
     uint32_t request;             /* REQUEST, TRY_FAILED, STARTED, ENDED */
     enum gateway_failure failure; /* TRY_FAILED */
     enum gateway_end end;         /* ENDED */
@@ -366,6 +371,7 @@ struct gateway_counts {
     uint64_t refused;
     uint64_t ejected;
     uint64_t returned;
+    uint64_t ports_shut;
     uint64_t scrapes;
     uint64_t scrapes_failed;
     uint64_t blocks;         /* of the prompts of requests sent */

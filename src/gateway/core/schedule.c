@@ -290,14 +290,23 @@ drop_unlisted(struct schedule_task *task)
         task->count = kept;
 }
 
+/* E6 if there is no filter. */
+static bool
+passes(const struct schedule_task *task, const struct core_endpoint *endpoint,
+       const struct gateway_filter *by)
+{
+    if (by == NULL)
+        return !port_is_shut(task->gateway, endpoint, task->ask->port);
+    return endpoint_waiting(endpoint) < by->waiting_max && endpoint->kv_used < by->kv_used_max;
+}
+
 /* S2. */
 static void
 filter(struct schedule_task *task, const struct gateway_filter *by)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < task->count; i++) {
-        const struct core_endpoint *endpoint = endpoint_of(task, i);
-        if (endpoint_waiting(endpoint) >= by->waiting_max || endpoint->kv_used >= by->kv_used_max)
+        if (!passes(task, endpoint_of(task, i), by))
             continue;
         keep(task, i, &kept);
     }
@@ -371,6 +380,8 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
         return NONE;
     gateway->draft.usable_count = task.count;
     drop_unlisted(&task);
+=======
+    filter(&task, NULL);
     for (uint32_t i = 0; i < data->filter_count; i++)
         filter(&task, &data->filters[i]);
     for (uint32_t i = 0; i < task.count; i++)

@@ -43,14 +43,21 @@ struct core_rollout {
     uint64_t ours[GATEWAY_ADAPTERS_MAX];
 };
 
+struct core_port {
+    bool is_apart;     /* scrapes ask another: their success says nothing about it */
+    uint32_t failures; /* tries in a row that ended without a first byte (E5) */
+    int64_t shut_ms;   /* it is shut until then (E6) */
+    int64_t delay_ms;  /* for which it was shut; 0: a try has succeeded since */
+};
+
 struct core_endpoint {
     enum gateway_state state;
     uint64_t identity;
     uint64_t label;
     uint64_t pools; /* bits */
     uint32_t in_flight;
-    uint64_t tokens;   /* of requests in flight, as estimated */
-    uint32_t failures; /* tries in a row that ended without a first byte (E5) */
+    uint64_t tokens; /* of requests in flight, as estimated */
+    struct core_port ports[GATEWAY_PORT_COUNT];
 
     /* figures: all zero while it is DOWN (E2) */
     bool is_known;
@@ -125,6 +132,7 @@ struct core_queue {
 
 struct core_request {
     enum core_request_state state;
+    enum gateway_port port;
     uint32_t endpoint;
     uint32_t tries;
     uint32_t busy_count;
@@ -293,6 +301,14 @@ endpoint_is_in(const struct core_endpoint *endpoint, uint64_t pools)
 bool pools_have_endpoint(const struct gateway *gateway, uint64_t pools);
 /* All pools that have a usable endpoint in common with these. */
 uint64_t pools_sharing(const struct gateway *gateway, uint64_t pools);
+
+/* ---- port.c ---- */
+
+void port_shut(struct gateway *gateway, struct core_endpoint *endpoint, enum gateway_port port);
+bool port_is_shut(const struct gateway *gateway, const struct core_endpoint *endpoint,
+                  enum gateway_port port);
+/* A try got its first byte. */
+void port_succeed(struct core_endpoint *endpoint, enum gateway_port port);
 
 /* ---- queue.c ---- */
 

@@ -113,12 +113,22 @@ doubt(struct gateway *gateway, uint32_t number)
     endpoint->next_ms = gateway->now_ms;
 }
 
+/* E6: a scrape could not tell when it is well again. */
 static void
-suspect(struct gateway *gateway, uint32_t number)
+eject_port(struct gateway *gateway, uint32_t number, enum gateway_port port)
 {
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
-    if (++endpoint->failures >= FAILURES_MAX) /* E5 */
+    if (endpoint->ports[port].is_apart)
+        port_shut(gateway, endpoint, port);
+    else
         eject(gateway, number);
+}
+
+static void
+suspect(struct gateway *gateway, uint32_t number, enum gateway_port port)
+{
+    if (++endpoint_at(gateway, number)->ports[port].failures >= FAILURES_MAX) /* E5 */
+        eject_port(gateway, number, port);
     else
         doubt(gateway, number);
 }
@@ -153,6 +163,8 @@ on_added(struct gateway *gateway, const struct gateway_event *event)
     endpoint->identity = event->identity;
     endpoint->label = event->label;
     endpoint->pools = event->pools;
+    for (uint32_t i = 0; i < GATEWAY_PORT_COUNT; i++)
+        endpoint->ports[i].is_apart = (event->apart & 1u << i) != 0;
     endpoint->next_ms = gateway->now_ms;
     endpoint->delay_ms = PROBE_MS;
 }
@@ -439,6 +451,7 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *asked)
     request->tries++;
     request->state = REQUEST_SENT;
     request->endpoint = chosen;
+    request->port = ask->port;
     endpoint->in_flight++;
     request->tokens = tokens_in_flight(ask->tokens);
     request->model = asked->model;
@@ -541,11 +554,11 @@ on_try_failed(struct gateway *gateway, const struct gateway_event *event)
     CHECK(request->state == REQUEST_SENT);
     uint32_t endpoint = take_back(gateway, request);
     if (event->failure == GATEWAY_FAILED_UNREACHABLE)
-        eject(gateway, endpoint);
+        eject_port(gateway, endpoint, request->port);
     else if (event->failure == GATEWAY_FAILED_LATE && !event->ask.is_streamed) /* E5 */
         doubt(gateway, endpoint);
     else if (event->failure == GATEWAY_FAILED_BROKE || event->failure == GATEWAY_FAILED_LATE)
-        suspect(gateway, endpoint);
+        suspect(gateway, endpoint, request->port);
     request->busy_count += event->failure == GATEWAY_FAILED_BUSY;
     request->absent_count += event->failure == GATEWAY_FAILED_ABSENT;
     request->tried[request->tried_count++] = endpoint;
@@ -573,7 +586,7 @@ on_ended(struct gateway *gateway, const struct gateway_event *event)
         objective_count(gateway, request, event);
     }
     if (event->end == GATEWAY_END_BROKE)
-        suspect(gateway, endpoint);
+        suspect(gateway, endpoint, request->port);
     request_free(request);
     leave_look(gateway, endpoint);
 }
@@ -605,7 +618,7 @@ on_started(struct gateway *gateway, const struct gateway_event *event)
     CHECK(request->state == REQUEST_SENT);
     request->state = REQUEST_STARTED; /* T3 */
     struct core_endpoint *endpoint = endpoint_at(gateway, request->endpoint);
-    endpoint->failures = 0;
+    port_succeed(endpoint, request->port);
     take_report(gateway, endpoint, &event->report);
 }
 

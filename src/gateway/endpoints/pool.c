@@ -283,6 +283,18 @@ create_targets(struct endpoint_member *member, const struct endpoint_entry *entr
     return status;
 }
 
+/* Scrapes say nothing about these. */
+static uint32_t
+ports_apart(const struct endpoint_member *member)
+{
+    uint32_t apart = 0;
+    apart |= (uint32_t)(strcmp(member->entry.address, member->entry.metrics_address) != 0)
+             << GATEWAY_PORT_HTTP;
+    apart |= (uint32_t)(strcmp(member->entry.grpc_address, member->entry.metrics_address) != 0)
+             << GATEWAY_PORT_GRPC;
+    return apart;
+}
+
 /* Numbers below `*free_number` are not free. */
 static void
 add(struct endpoint_pool *pool, const struct endpoint_entry *entry, int64_t *free_number)
@@ -310,6 +322,7 @@ add(struct endpoint_pool *pool, const struct endpoint_entry *entry, int64_t *fre
                                                      .endpoint = member->number,
                                                      .label = entry->label,
                                                      .pools = pool_bits(pool, entry),
+                                                     .apart = ports_apart(member),
                                                      .identity = gateway_name_hash(
                                                          entry->address, strlen(entry->address))});
 }

@@ -215,6 +215,7 @@ endpoint_pool_write_metrics(const struct endpoint_pool *pool, struct bytes *out)
     put_count(out, "refused", counts->refused);
     put_count(out, "ejected", counts->ejected);
     put_count(out, "returned", counts->returned);
+    put_count(out, "ports_shut", counts->ports_shut);
     put_count(out, "scrapes", counts->scrapes);
     put_count(out, "scrapes_failed", counts->scrapes_failed);
     put_count(out, "prefix_blocks", counts->blocks);

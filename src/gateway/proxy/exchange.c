@@ -180,7 +180,9 @@ exchange_rewrite(struct exchange *exchange, const char *model)
 struct gateway_ask
 exchange_ask(const struct exchange *exchange)
 {
-    return (struct gateway_ask){.model = exchange->model,
+    return (struct gateway_ask){.port = exchange->method != NULL ? GATEWAY_PORT_GRPC
+                                                                 : GATEWAY_PORT_HTTP,
+                                .model = exchange->model,
                                 .session = exchange->session,
                                 .label = exchange->label,
                                 .block_count = exchange->block_count,
