@@ -47,10 +47,11 @@ struct http2_stream {
     int64_t progress_ns;
     uint64_t moved;
     uint64_t moved_before;
-    uint64_t body_bytes;   /* received */
-    size_t trailer_bytes;  /* likewise */
-    struct evbuffer *in;   /* of a paused body, within both windows */
-    struct evbuffer *out;  /* of the answer's body, not yet framed */
+    uint64_t body_bytes;  /* received */
+    size_t trailer_bytes; /* likewise */
+    struct evbuffer *in;  /* of a paused body, within its window */
+    size_t paused_bytes;  /* of these, counted in the pool; the rest fill the connection's window */
+    struct evbuffer *out; /* of the answer's body, not yet framed */
     struct bytes trailers; /* of the answer: "name\0value\0name\0..." */
     LIST_ENTRY(http2_stream) link;
     TAILQ_ENTRY(http2_stream) news_link;
@@ -105,8 +106,8 @@ extern const struct http_wire http2_wire;
 struct http2_stream *http2_stream_open(struct http2 *http2, int32_t id);
 /* The whole head came. */
 void http2_stream_on_head(struct http2_stream *stream);
-/* Returns how many of the bytes it keeps, within the connection's window, until the body is resumed
- * or dropped. */
+/* Returns how many of the bytes fill the connection's window until the body is resumed or dropped.
+ */
 size_t http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes);
 /* The body, if any, came whole. */
 void http2_stream_on_end(struct http2_stream *stream);

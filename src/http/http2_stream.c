@@ -23,7 +23,7 @@ stream_of(const struct http_request *request)
     return (struct http2_stream *)((uintptr_t)request - offsetof(struct http2_stream, request));
 }
 
-static const struct http_pool *
+static struct http_pool *
 pool_of(const struct http2_stream *stream)
 {
     return stream->http2->connection->listener->pool;
@@ -76,13 +76,40 @@ restart_time(struct http2_stream *stream)
         http_connection_arm_at(http2->connection, http2->due_ns);
 }
 
+/* Keeps bytes of a paused body. Returns how many fill the connection's window: none while the pool
+ * has room, so that other bodies of the connection go on. */
+static size_t
+input_keep(struct http2_stream *stream, const char *data, size_t bytes)
+{
+    struct http_pool *pool = pool_of(stream);
+    bool has_room = bytes <= pool->options.paused_bytes_max - pool->paused_bytes;
+    CHECK(evbuffer_add(stream->in, data, bytes) == 0);
+    if (!has_room) {
+        http_count(pool, HTTP_HELD_UP, 1);
+        return bytes;
+    }
+    stream->paused_bytes += bytes;
+    pool->paused_bytes += bytes;
+    return 0;
+}
+
+/* So many of these bytes were handed over or dropped. */
+static void
+input_release(struct http2_stream *stream, size_t bytes)
+{
+    size_t counted = bytes < stream->paused_bytes ? bytes : stream->paused_bytes;
+    stream->paused_bytes -= counted;
+    pool_of(stream)->paused_bytes -= counted;
+    http2_consume(stream->http2, bytes - counted);
+}
+
 /* Nobody wants the rest of the body. */
 static void
 drop_input(struct http2_stream *stream)
 {
     size_t bytes = evbuffer_get_length(stream->in);
     evbuffer_drain(stream->in, bytes);
-    http2_consume(stream->http2, bytes);
+    input_release(stream, bytes);
 }
 
 static void
@@ -498,10 +525,8 @@ http2_stream_on_data(struct http2_stream *stream, const char *data, size_t bytes
         refuse_large(stream);
         return 0;
     }
-    if (stream->request.is_paused || evbuffer_get_length(stream->in) > 0) {
-        CHECK(evbuffer_add(stream->in, data, bytes) == 0);
-        return bytes;
-    }
+    if (stream->request.is_paused || evbuffer_get_length(stream->in) > 0)
+        return input_keep(stream, data, bytes);
     hand_over(stream, data, bytes);
     return 0;
 }
@@ -527,7 +552,7 @@ input_resume(struct http2_stream *stream)
     while (stream->state == HTTP_BODY_IN && !stream->request.is_paused &&
            evbuffer_peek(rest, -1, NULL, &piece, 1) > 0 && piece.iov_len > 0) {
         hand_over(stream, piece.iov_base, piece.iov_len);
-        http2_consume(stream->http2, piece.iov_len);
+        input_release(stream, piece.iov_len);
         evbuffer_drain(rest, piece.iov_len);
     }
     CHECK(evbuffer_add_buffer(stream->in, rest) == 0);

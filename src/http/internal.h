@@ -177,6 +177,7 @@ struct http_pool {
     struct http_pool_options options;
     uint32_t connection_count;
     uint32_t lingerer_count;
+    uint64_t paused_bytes; /* within paused_bytes_max */
     int64_t complained_ns; /* when a lack of descriptors or memory was last logged */
     LIST_HEAD(, http_listener) listeners;
     LIST_HEAD(, http_connection) connections;

@@ -58,6 +58,7 @@ enum http_figure {
     HTTP_TIMED_OUT,     /* connections that sent a request or read an answer too slowly */
     HTTP_CUT,           /* connections that did not read an answer with scarce resources */
     HTTP_NOT_ACCEPTING, /* times without a descriptor or memory for a connection */
+    HTTP_HELD_UP,       /* pieces of paused bodies beyond paused_bytes_max */
     HTTP_FIGURE_COUNT
 };
 
@@ -78,6 +79,7 @@ struct http_pool_options {
     int64_t write_timeout_ns;
     int64_t scarce_timeout_ns; /* the same for http_request_set_scarce, if it is less; 0: no such
                                 * limit, and no connection is closed to relieve others */
+    uint64_t paused_bytes_max; /* HTTP/2: of paused bodies; more fill their connection's window */
     void (*count)(void *context, enum http_figure figure, int64_t by); /* may be NULL */
     void *context;
 };

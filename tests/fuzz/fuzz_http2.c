@@ -132,7 +132,8 @@ create(void)
                                               .idle_timeout_ns = 60 * NS_PER_S,
                                               .header_timeout_ns = 60 * NS_PER_S,
                                               .body_timeout_ns = 60 * NS_PER_S,
-                                              .write_timeout_ns = 60 * NS_PER_S};
+                                              .write_timeout_ns = 60 * NS_PER_S,
+                                              .paused_bytes_max = FUZZ_BODY_MAX};
     const struct http_service service = {.on_head = on_head,
                                          .on_request = on_request,
                                          .on_gone = on_gone,
@@ -213,5 +214,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (!LIST_EMPTY(&pool->connections))
         http_connection_close(LIST_FIRST(&pool->connections));
     CHECK(held_count == 0 && LIST_EMPTY(&server->orphans) && pool->lingerer_count == 0);
+    CHECK(pool->paused_bytes == 0);
     return 0;
 }

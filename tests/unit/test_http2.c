@@ -90,38 +90,85 @@ hear_what_follows(struct client2 *client)
     }
 }
 
-/* Paused bodies share the connection's window, and give it back however they end. */
-TEST_CASE(test_paused_bodies_are_bounded)
+enum way { RESUMED, ANSWERED, RESET, LOST, WAYS };
+
+static void
+end_held(struct rig *rig, struct client2 *client, struct heard *const asked[HELD_MAX], enum way way)
 {
-    enum { RESUMED, ANSWERED, RESET, WAYS };
-    struct rig *rig = *state;
-    char *body = calloc(1, BODY_MAX);
     char length[32];
     snprintf(length, sizeof(length), "%d", BODY_MAX);
-    for (int way = RESUMED; way < WAYS; way++) {
+    if (way == RESET)
+        for (int i = 0; i < HELD_MAX; i++)
+            CHECK(nghttp2_submit_rst_stream(client->session, NGHTTP2_FLAG_NONE, asked[i]->id,
+                                            NGHTTP2_CANCEL) == 0);
+    else if (way != LOST)
+        http_thread_post(rig->http, way == RESUMED ? resume_held : answer_held, NULL);
+    for (int i = 0; i < HELD_MAX && way < RESET; i++)
+        assert_heard(client, asked[i], 200, way == RESUMED ? length : "held");
+}
+
+static void
+assert_echo(struct client2 *client, const char *body)
+{
+    struct heard *echo = ask2(client, "POST", "/echo", body, BODY_MAX);
+    hear_all(client, echo);
+    assert_int_equal(echo->body.used, BODY_MAX);
+}
+
+static void
+hold_bodies(struct client2 *client, const char *body, struct heard *asked[HELD_MAX])
+{
+    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now"); /* and windows */
+    atomic_store(&held_count, 0);
+    for (int i = 0; i < HELD_MAX; i++)
+        asked[i] = ask2(client, "POST", "/hold", body, BODY_MAX);
+    wait_count(&held_count, HELD_MAX, "paused bodies");
+    hear_what_follows(client);
+}
+
+/* Without room, paused bodies share the connection's window, and give it back however they end. */
+TEST_CASE(test_paused_bodies_are_bounded)
+{
+    struct rig *rig = *state;
+    char *body = calloc(1, BODY_MAX);
+    for (enum way way = RESUMED; way < LOST; way++) {
         struct heard *asked[HELD_MAX];
         struct client2 *client = client2_open(rig);
-        assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now"); /* and windows */
-        atomic_store(&held_count, 0);
-        for (int i = 0; i < HELD_MAX; i++)
-            asked[i] = ask2(client, "POST", "/hold", body, BODY_MAX);
-        wait_count(&held_count, HELD_MAX, "paused bodies");
-        hear_what_follows(client);
+        hold_bodies(client, body, asked);
         assert_int_equal(nghttp2_session_get_remote_window_size(client->session), 0);
-        if (way == RESET)
-            for (int i = 0; i < HELD_MAX; i++)
-                CHECK(nghttp2_submit_rst_stream(client->session, NGHTTP2_FLAG_NONE, asked[i]->id,
-                                                NGHTTP2_CANCEL) == 0);
-        else
-            http_thread_post(rig->http, way == RESUMED ? resume_held : answer_held, NULL);
-        for (int i = 0; i < HELD_MAX && way != RESET; i++)
-            assert_heard(client, asked[i], 200, way == RESUMED ? length : "held");
-        struct heard *echo = ask2(client, "POST", "/echo", body, BODY_MAX);
-        hear_all(client, echo);
-        assert_int_equal(echo->body.used, BODY_MAX);
+        end_held(rig, client, asked, way);
+        assert_echo(client, body);
         client2_close(client);
     }
     wait_gone(rig, HELD_MAX);
+    free(body);
+}
+
+/* Within the pool's room, another body passes. They give that back, too: each way would else leave
+ * none for the next. */
+TEST_CASE_WITH(test_paused_bodies_hold_up_no_other, setup2_roomy, teardown)
+{
+    struct rig *rig = *state;
+    char *body = calloc(1, BODY_MAX);
+    for (enum way way = RESUMED; way < WAYS; way++) {
+        struct heard *asked[HELD_MAX];
+        struct client2 *client = client2_open(rig);
+        hold_bodies(client, body, asked);
+        assert_echo(client, body);
+        end_held(rig, client, asked, way);
+        client2_close(client);
+        wait_connections(rig, 0);
+    }
+    struct heard *asked[HELD_MAX];
+    struct client2 *client = client2_open(rig);
+    hold_bodies(client, body, asked);
+    assert_echo(client, body);
+    struct client2 *other = client2_open(rig);
+    hold_bodies(other, body, asked); /* there is no more room */
+    assert_int_equal(nghttp2_session_get_remote_window_size(other->session), 0);
+    client2_close(client);
+    client2_close(other);
+    wait_gone(rig, 4 * HELD_MAX);
     free(body);
 }
 

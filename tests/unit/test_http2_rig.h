@@ -246,10 +246,11 @@ on_stream_gone(void *context, struct http_request *request)
 }
 
 static inline int
-setup2_with(void **state, int64_t timeout_ns)
+setup2_with(void **state, int64_t timeout_ns, uint64_t paused_bytes_max)
 {
     struct rig *rig = rig_create();
     struct http_pool_options options = pool_options(rig, timeout_ns);
+    options.paused_bytes_max = paused_bytes_max;
     struct http_service service = service_of(rig);
     service.on_head = on_stream_head;
     service.on_request = on_stream_request;
@@ -267,13 +268,20 @@ setup2_with(void **state, int64_t timeout_ns)
 static inline int
 setup2(void **state)
 {
-    return setup2_with(state, 60 * NS_PER_S);
+    return setup2_with(state, 60 * NS_PER_S, 0);
+}
+
+/* Room for the windows of HELD_MAX paused bodies. */
+static inline int
+setup2_roomy(void **state)
+{
+    return setup2_with(state, 60 * NS_PER_S, HELD_MAX * (256 << 10));
 }
 
 static inline int
 setup2_hasty(void **state)
 {
-    return setup2_with(state, 2 * (int64_t)NS_PER_S);
+    return setup2_with(state, 2 * (int64_t)NS_PER_S, 0);
 }
 
 /* ---- a client ---- */

@@ -149,6 +149,7 @@ http_thread_count(void *counters, enum http_figure figure, int64_t by)
         [HTTP_EVICTED] = NODE_HTTP_EVICTED,
         [HTTP_TIMED_OUT] = NODE_HTTP_TIMED_OUT,
         [HTTP_NOT_ACCEPTING] = NODE_HTTP_NOT_ACCEPTING,
+        [HTTP_HELD_UP] = NODE_HTTP_REFUSED, /* never: nodes do not speak HTTP/2 */
         [HTTP_CUT] = NODE_HTTP_CUT,
     };
     counter_add_shared(counters, which[figure], (uint64_t)by);

@@ -388,6 +388,7 @@ count(void *context, enum http_figure figure, int64_t by)
         [HTTP_TIMED_OUT] = PROXY_HTTP_TIMED_OUT,
         [HTTP_CUT] = PROXY_HTTP_TIMED_OUT, /* never: no answer is scarce */
         [HTTP_NOT_ACCEPTING] = PROXY_HTTP_NOT_ACCEPTING,
+        [HTTP_HELD_UP] = PROXY_HTTP_HELD_UP,
     };
     struct llm_proxy *proxy = context;
     proxy->counters[counters[figure]] += (uint64_t)by;
@@ -405,6 +406,7 @@ pool_create(struct llm_proxy *proxy, const char *name, uint32_t connections_max)
         .header_timeout_ns = timeout_ns,
         .body_timeout_ns = timeout_ns,
         .write_timeout_ns = timeout_ns,
+        .paused_bytes_max = (uint64_t)proxy->settings->paused_mib_max << 20,
         .count = count,
         .context = proxy,
     };
