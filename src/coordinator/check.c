@@ -103,6 +103,7 @@ struct checked {
     uint32_t pipelines;
     uint32_t stages;
     uint32_t roots;
+    uint32_t models;
     uint32_t certificates;
     struct addresses_found addresses;
     bool has_mesh;
@@ -125,7 +126,9 @@ say_good(const struct node_options *options, const struct checked *checked)
     printf("%s: configuration is good: %u pipeline%s\n", options->config_path, checked->pipelines,
            checked->pipelines == 1 ? "" : "s");
     printf("  stages whose modelets were loaded in a worker: %u\n", checked->stages);
-    if (checked->roots > 0)
+    if (checked->roots > 0 && options->loads_models)
+        printf("  models of folders that were loaded in a worker: %u\n", checked->models);
+    else if (checked->roots > 0)
         printf("  folders of models read, the models not loaded: %u\n", checked->roots);
     printf("  addresses that can be listened on: %u\n", checked->addresses.free);
     if (checked->addresses.in_use > 0)
@@ -163,7 +166,7 @@ node_check(const struct node_options *options)
         mistakes += check_token(&config);
         mistakes += mesh_files_check(&config.mesh, say_mistake);
         mistakes += check_addresses(&config, listen, listen_count, &checked.addresses, say_mistake);
-        mistakes += trial_run(options, &config, say_mistake);
+        mistakes += trial_run(options, &config, say_mistake, &checked.models);
         if (mistakes == 0)
             say_good(options, &checked);
         code = mistakes == 0 ? CHECK_GOOD : CHECK_REFUSED;

@@ -33,6 +33,7 @@ const char *malloc_conf = "tcache_nslots_small_min:200,tcache_nslots_large:64";
 
 enum option_id {
     OPTION_CHECK = 1,
+    OPTION_NO_MODELS,
     OPTION_LISTEN,
     OPTION_COUNTERS,
     OPTION_NO_PIN,
@@ -48,7 +49,9 @@ enum option_id {
 static const struct usage_option options[] = {
     {"check", NULL,
      "check CONFIG, the files that it names and its addresses, and load its\n"
-     "modelets in workers; print every mistake; serve nothing"},
+     "modelets, and each model of its folders in turn, in workers; print\n"
+     "every mistake; serve nothing"},
+    {"no-models", NULL, "with --check: read the folders of models, but load none of them"},
     {"listen", "ADDRESS",
      "listen here instead of where CONFIG says; may be repeated:\n"
      "port:8033, 127.0.0.1:8033, [::1]:8033, unix:/run/shoal/grpc.sock"},
@@ -141,6 +144,7 @@ take_option(struct arguments *arguments, int id)
     struct node_options *node = &arguments->node;
     switch ((enum option_id)id) {
     case OPTION_CHECK: arguments->check = true; break;
+    case OPTION_NO_MODELS: node->loads_models = false; break;
     case OPTION_LISTEN:
         if (node->listen_count == LISTEN_MAX)
             arguments->exit_code = usage_error("too many --listen", "");
@@ -233,6 +237,8 @@ read_arguments(int argc, char **argv, struct arguments *arguments)
         take_option(arguments, id);
     if (arguments->exit_code >= 0)
         return arguments->exit_code;
+    if (!arguments->node.loads_models && !arguments->check)
+        return usage_error("--no-models: only with --check", "");
     if (argc - optind != 1)
         return usage_error("expected exactly one configuration file", "");
     arguments->node.config_path = argv[optind];
@@ -247,6 +253,7 @@ main(int argc, char **argv)
     find_worker(worker, sizeof(worker));
     find_program(own, sizeof(own));
     struct arguments arguments = {.node = {.pin = true,
+                                           .loads_models = true,
                                            .log_level = -1,
                                            .worker_program = worker,
                                            .program = own,

@@ -19,6 +19,7 @@ struct node_options {
     char *const *arguments; /* NULL-terminated, the program first; one is config_path */
     bool pin;               /* false: ignore all `cpus` */
     bool greets;            /* tells on stderr where it serves, and of each model how to call it */
+    bool loads_models;      /* node_check: those of folders, too */
     int log_level;          /* -1: the configuration's */
 };
 

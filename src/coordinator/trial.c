@@ -12,6 +12,7 @@
 #include "coordinator/assembly.h"
 #include "coordinator/limits.h"
 #include "coordinator/models/directories.h"
+#include "coordinator/trial_models.h"
 #include "coordinator/workers/pool_member.h"
 #include "coordinator/workers/spawn.h"
 
@@ -28,7 +29,11 @@ struct trial {
     bool serves[CONFIG_PIPELINES_MAX];
     bool failed[CONFIG_PIPELINES_MAX];
     uint32_t stopped_count;
+    uint32_t model_mistakes;
+    bool loads_models; /* of folders */
+    bool tries_models; /* now */
     bool stops;
+    struct trial_models models;
 };
 
 static void
@@ -128,37 +133,83 @@ stop(struct trial *trial)
     assembly_stop(&trial->assembly);
 }
 
+static bool
+are_judged(const struct trial *trial)
+{
+    for (uint32_t i = 0; i < trial->assembly.pipeline_count; i++)
+        if (!is_judged(trial, i))
+            return false;
+    return true;
+}
+
+/* Each model is tried once, so none is told twice. */
+static void
+on_model_failed(void *context, const char *mistake)
+{
+    struct trial *trial = context;
+    trial->model_mistakes++;
+    trial->say(mistake);
+}
+
+static void
+on_models_end(void *context)
+{
+    stop(context);
+}
+
+static void
+try_models(struct trial *trial)
+{
+    const struct trial_models_options options = {.assembly = &trial->assembly,
+                                                 .serves = trial->serves,
+                                                 .on_failed = on_model_failed,
+                                                 .on_end = on_models_end,
+                                                 .context = trial};
+    trial->tries_models = true;
+    trial_models_begin(&trial->models, &options);
+}
+
 /* Workers that do not get ready are killed at `start_timeout_ms`, so that this ends. */
 static void
 on_look(void *context)
 {
     struct trial *trial = context;
     assembly_publish(&trial->assembly);
-    for (uint32_t i = 0; i < trial->assembly.pipeline_count; i++)
-        if (!is_judged(trial, i)) {
-            loop_timer_set(trial->timer, LOOK_MS * (int64_t)NS_PER_MS);
-            return;
-        }
-    check_workers_max(trial);
-    stop(trial);
+    if (trial->tries_models) {
+        trial_models_look(&trial->models);
+    } else if (are_judged(trial)) {
+        check_workers_max(trial);
+        if (trial->loads_models)
+            try_models(trial);
+        else
+            stop(trial);
+    }
+    if (!trial->stops)
+        loop_timer_set(trial->timer, LOOK_MS * (int64_t)NS_PER_MS);
 }
 
 /* ---- the run ---- */
 
+/* And no model before it is tried. */
 static void
 take_one_worker(struct trial *trial, struct config *config)
 {
     uint32_t count = 0;
     trial->worker_counts = calloc(CONFIG_PIPELINES_MAX * (size_t)STAGES_MAX, sizeof(uint32_t));
     CHECK(trial->worker_counts != NULL);
-    for (uint32_t i = 0; i < config->pipeline_count; i++)
-        for (uint32_t j = 0; j < config->pipelines[i].stage_count; j++) {
-            trial->worker_counts[count++] = config->pipelines[i].stages[j].worker_count;
-            config->pipelines[i].stages[j].worker_count = 1;
+    for (uint32_t i = 0; i < config->pipeline_count; i++) {
+        struct config_pipeline *pipeline = &config->pipelines[i];
+        for (uint32_t j = 0; j < pipeline->stage_count; j++) {
+            trial->worker_counts[count++] = pipeline->stages[j].worker_count;
+            pipeline->stages[j].worker_count = 1;
         }
+        free(pipeline->models.preload);
+        pipeline->models.preload = strdup("no");
+        CHECK(pipeline->models.preload != NULL);
+    }
 }
 
-/* The listed models of a root that cannot be any are logged, as by a node. */
+/* Entries of a root that cannot be models are logged, as by a node. */
 static enum status
 run(struct trial *trial, struct error *error)
 {
@@ -166,6 +217,8 @@ run(struct trial *trial, struct error *error)
     enum status status =
         model_directories_create(trial->loop, NULL, trial->assembly.pipelines,
                                  trial->assembly.pipeline_count, &directories, error);
+    if (trial->loads_models && status == STATUS_OK)
+        trial->model_mistakes = model_directories_refused(directories);
     log_set_level(LOG_NOTHING); /* what fails from here on is told as a mistake, once */
     if (status == STATUS_OK)
         status = assembly_start(&trial->assembly, error);
@@ -202,9 +255,9 @@ run_with_source(struct trial *trial, const struct node_options *options,
 
 uint32_t
 trial_run(const struct node_options *options, struct config *config,
-          void (*say)(const char *mistake))
+          void (*say)(const char *mistake), uint32_t *models)
 {
-    struct trial trial = {.say = say};
+    struct trial trial = {.say = say, .loads_models = options->loads_models};
     struct error error = ERROR_NONE;
     char folder[HANDSHAKE_PATH_BYTES];
     char counters_path[HANDSHAKE_PATH_BYTES + 16];
@@ -239,5 +292,7 @@ trial_run(const struct node_options *options, struct config *config,
     free(trial.worker_counts);
     for (uint32_t i = 0; i < trial.mistakes; i++)
         free(trial.told[i]);
-    return trial.mistakes;
+    *models = trial.models.loaded;
+    trial_models_fini(&trial.models);
+    return trial.mistakes + trial.model_mistakes;
 }

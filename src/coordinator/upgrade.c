@@ -318,21 +318,25 @@ make_environment(const char *variable)
     return environment;
 }
 
-/* This process's arguments with another program and perhaps another configuration. */
+/* This process's arguments with another program and perhaps another configuration. A start does not
+ * fail for a model, so neither does the check, which has little time. */
 static char **
 make_arguments(const struct upgrade *upgrade)
 {
     static char check[] = "--check";
+    static char no_models[] = "--no-models";
     const struct node_options *node = upgrade->options.node;
     size_t count = 0;
     while (node->arguments[count] != NULL)
         count++;
-    char **arguments = calloc(count + 2, sizeof(*arguments));
+    char **arguments = calloc(count + 3, sizeof(*arguments));
     CHECK(arguments != NULL);
     count = 0;
     arguments[count++] = (char *)(uintptr_t)upgrade->program;
-    if (upgrade->state == UPGRADE_CHECKS)
+    if (upgrade->state == UPGRADE_CHECKS) {
         arguments[count++] = check;
+        arguments[count++] = no_models;
+    }
     for (size_t i = 1; node->arguments[i] != NULL; i++)
         arguments[count++] = node->arguments[i] == node->config_path && upgrade->config[0] != '\0'
                                  ? (char *)(uintptr_t)upgrade->config

@@ -146,13 +146,13 @@ const struct ctl_command upgrade_command = {
     .arguments = "[options]",
     .summary = "Replace the local node's process by a new one without losing a request",
     .about =
-        "The node runs its program's file with --check, then starts it with the same arguments\n"
-        "and the sockets that it listens on. When the new process is ready, it takes over: the\n"
-        "old one asks its clients to reconnect, finishes their calls and ends. If the new one\n"
-        "fails or is not ready within `upgrade_timeout_ms`, it is killed, the old one serves on,\n"
-        "and this command prints the reason and the last lines that the new one logged. If\n"
-        "the old one dies, the new one takes over, and this command ends with 3. For a while the\n"
-        "machine needs memory for both.\n",
+        "The node runs its program's file with --check --no-models, then starts it with the same\n"
+        "arguments and the sockets that it listens on. When the new process is ready, it takes\n"
+        "over: the old one asks its clients to reconnect, finishes their calls and ends. If the\n"
+        "new one fails or is not ready within `upgrade_timeout_ms`, it is killed, the old one\n"
+        "serves on, and this command prints the reason and the last lines that the new one\n"
+        "logged. If the old one dies, the new one takes over, and this command ends with 3. For\n"
+        "a while the machine needs memory for both.\n",
     .exits = "  0  the new process serves, and the old one has ended\n"
              "  1  the old one serves on; or it left calls unfinished at `drain_timeout_ms`\n",
     .example = "  shoalctl upgrade\n"

@@ -196,6 +196,16 @@ model_directories_create(struct loop *loop, struct model_registry *registry,
     return status;
 }
 
+uint32_t
+model_directories_refused(const struct model_directories *directories)
+{
+    uint32_t refused = 0;
+    for (uint32_t i = 0; i < directories->count; i++)
+        if (directories->watched[i].directory != NULL)
+            refused += model_directory_refused(directories->watched[i].directory);
+    return refused;
+}
+
 void
 model_directories_destroy(struct model_directories *directories)
 {

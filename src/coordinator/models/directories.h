@@ -32,6 +32,8 @@ enum status model_directories_create(struct loop *loop, struct model_registry *r
                                      struct pipeline *const *pipelines, uint32_t count,
                                      struct model_directories **directories,
                                      struct error *error) WARN_UNUSED;
+/* The entries that could not be listed and were logged. */
+uint32_t model_directories_refused(const struct model_directories *directories);
 /* Before the pipelines are destroyed; listed models stay so. NULL is left alone. */
 void model_directories_destroy(struct model_directories *directories);
 

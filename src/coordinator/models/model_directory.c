@@ -69,6 +69,7 @@ enum hand_over { NOTHING, TO_BE_DONE, DONE };
 
 struct model_directory {
     struct model_directory_options options;
+    uint32_t refused; /* entries, at the start */
     pthread_t thread;
     bool thread_runs;
 
@@ -745,11 +746,19 @@ model_directory_create(const struct model_directory_options *options,
     int64_t before_ns = clock_now_ns();
     look_at_all(directory);
     hand_over(directory);
+    for (size_t i = 0; i < directory->entry_count; i++)
+        directory->refused += directory->entries[i]->complaint != 0;
     log_info("models_listed pipeline=%s root=\"%s\" count=%zu us=%lld", options->pipeline,
              options->root, directory->entry_count,
              (long long)((clock_now_ns() - before_ns) / NS_PER_US));
     start_thread(directory);
     return STATUS_OK;
+}
+
+uint32_t
+model_directory_refused(const struct model_directory *directory)
+{
+    return directory->refused;
 }
 
 static void
