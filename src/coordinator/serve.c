@@ -424,6 +424,11 @@ write_config(const struct serve *serve, struct bytes *yaml, struct error *error)
     put_address(yaml, options, "http", options->http_port);
     put_address(yaml, options, "metrics", options->metrics_port);
     put_dashboard(yaml, options);
+    if (options->server_name != NULL) {
+        put(yaml, "server_name: ");
+        put_quoted(yaml, options->server_name);
+        put(yaml, "\n");
+    }
     put(yaml, "log_level: warn\npipelines:\n");
     for (uint32_t i = 0; i < serve->model_count; i++)
         put_model(yaml, serve, &serve->models[i]);

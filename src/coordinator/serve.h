@@ -21,7 +21,8 @@ enum { SERVE_PATH_BYTES = 32, SERVE_ADDRESS_BYTES = 300 };
 struct serve_options {
     const char *const *paths;
     uint32_t path_count;
-    const char *host; /* as in a URL: IPv6 in brackets */
+    const char *server_name; /* NULL: the configuration's default */
+    const char *host;        /* as in a URL: IPv6 in brackets */
     uint16_t grpc_port;
     uint16_t http_port, metrics_port, dashboard_port; /* 0: not served */
     uint32_t workers;                                 /* of each pipeline; 0: chosen */

@@ -28,6 +28,7 @@ enum serve_option {
     OPTION_WORKERS,
     OPTION_MEMORY,
     OPTION_CACHE,
+    OPTION_SERVER_NAME,
     OPTION_PRINT,
     OPTION_COUNTERS,
     OPTION_LOG_LEVEL,
@@ -51,6 +52,7 @@ static const struct usage_option options[OPTION_END - 1] = {
      "(default: one for each processor, at most 4)"},
     {"memory", "MIB", "for the models of a folder (default: half of the free memory)"},
     {"cache-gib", "GIB", "disk space for models that are URIs (default: 10)"},
+    {"server-name", "NAME", "in the server's metadata (default: shoal)"},
     {"print-config", NULL, "print the configuration that this would run, and exit"},
     {"counters", "PATH", "file of the counters, which shoalctl reads"},
     {"log-level", "LEVEL", "error, warn (default), info or debug"},
@@ -136,6 +138,7 @@ take_option(struct serve_arguments *arguments, int id)
     case OPTION_WORKERS: serve->workers = number(arguments, id, 1, PROCESSES_MAX); break;
     case OPTION_MEMORY: serve->memory_mib = number(arguments, id, 1, MEMORY_MAX); break;
     case OPTION_CACHE: serve->cache_gib = number(arguments, id, 1, CACHE_MAX); break;
+    case OPTION_SERVER_NAME: serve->server_name = optarg; break;
     case OPTION_PRINT: arguments->print = true; break;
     case OPTION_COUNTERS: arguments->node->counters_path = optarg; break;
     case OPTION_LOG_LEVEL:

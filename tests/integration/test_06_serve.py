@@ -20,27 +20,8 @@ import urllib.request
 import shoal_boosters
 import shoal_fixture
 from shoal_dashboard import Dashboard
-from shoal_fixture import BIN, EXAMPLES, WAIT_SECONDS, Shoald, free_port
-
-
-class Serve(Shoald):
-    """`shoald serve PATH...` instead of `shoald CONFIG`."""
-
-    def __init__(self, folder, *paths):
-        super().__init__(pathlib.Path("unused"), folder=folder, listen=[])
-        self.http = f"127.0.0.1:{free_port()}"
-        self.target = f"127.0.0.1:{free_port()}"
-        self.metrics = f"127.0.0.1:{free_port()}"
-        self.dashboard = f"127.0.0.1:{free_port()}"
-        self.command = [str(BIN / "shoald"), "serve", "--counters", str(self.counters)]
-        for name, address in (("http", self.http), ("grpc", self.target), ("metrics", self.metrics),
-                              ("dashboard", self.dashboard)):
-            self.command += [f"--{name}-port", address.rpartition(":")[2]]
-        self.command += map(str, paths)
-
-    def wait_ready(self):
-        self.wait_log("shoald serves gRPC on")
-        return self
+from shoal_fixture import BIN, EXAMPLES, WAIT_SECONDS, free_port
+from shoal_serve import Serve
 
 
 class TestServe(unittest.TestCase):
@@ -207,6 +188,10 @@ class TestServe(unittest.TestCase):
         self.assertEqual((code, error), (0, ""))
         for key, port in (("listen", 8033), ("http", 8008), ("metrics", 2112), ("dashboard", 8088)):
             self.assertIn(f'{key}: ["127.0.0.1:{port}"]\n', usual)
+        self.assertNotIn("server_name", usual)
+        code, named, error = self.serve("--print-config", "--server-name", "triton", "one.json")
+        self.assertEqual((code, error), (0, ""))
+        self.assertIn('server_name: "triton"\n', named)
         (self.folder / "saved.yaml").write_text(text)
         done = subprocess.run([BIN / "shoald", "--check", self.folder / "saved.yaml"],
                               capture_output=True, text=True, timeout=WAIT_SECONDS)

@@ -77,6 +77,13 @@ class TestProtocol(RestTest):
         self.assertEqual(answer, {"name": grpc.name, "version": grpc.version,
                                   "extensions": ["binary_tensor_data"]})
 
+    def test_server_name(self):
+        with Shoald(node(pipeline("echo", stage("libecho.so")), http=ANY_PORT,
+                         server_name="triton")) as shoald:
+            self.assertEqual(Rest(port_of(shoald)).get("/v2").json["name"], "triton")
+            with Client(shoald.target) as client:
+                self.assertEqual(client.call("ServerMetadata").name, "triton")
+
     def test_model_metadata(self):
         for path in ("/v2/models/puppet", "/v2/models/puppet/versions/1", "/v2/models/puppet/"):
             answer = self.rest.get(path).json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton's own example clients, as programs, against a node with their models. run.py gets them; each
-must end well. EDITS are what they may not expect of another server; SKIPPED need what a node lacks.
-CONTROL count the models, and have a node with so many."""
+"""Triton's own example clients, as they are, against a node with their models. run.py gets them; each
+must end well. METADATA demand the server's name, and have a node with `server_name: triton`; CONTROL
+count the models, and have a node with so many; SKIPPED need what a node lacks."""
 
 import pathlib
 import subprocess
@@ -18,7 +18,6 @@ from shoal_rest import ANY_PORT, port_of  # noqa: E402
 
 EXAMPLES = pathlib.Path(peers.os.environ.get("INTEROP_SOURCE", ".")) / "src" / "python" / "examples"
 RUN = {
-    "simple_http_health_metadata": (), "simple_grpc_health_metadata": (),
     "simple_http_infer_client": (), "simple_grpc_infer_client": (),
     "simple_http_infer_client gzip": ("--request-compression-algorithm", "gzip",
                                       "--response-compression-algorithm", "gzip"),
@@ -37,9 +36,7 @@ RUN = {
     "simple_grpc_sequence_stream_infer_client": (), "simple_grpc_aio_sequence_stream_infer_client": (),
     "reuse_infer_objects_client": (), "reuse_infer_objects_client gRPC": ("-i", "grpc"),
 }
-NAME = ('"triton"', '"shoal"')
-EDITS = {"simple_http_health_metadata": NAME, "simple_grpc_health_metadata": NAME}
-
+METADATA = ("simple_http_health_metadata", "simple_grpc_health_metadata")
 CONTROL = {"simple_http_model_control": 7, "simple_grpc_model_control": 8}
 SKIPPED = {
     **{f"simple_{way}_cudashm_client": "CUDA shared memory: no GPU" for way in ("http", "grpc")},
@@ -51,22 +48,17 @@ SKIPPED = {
 class Examples(unittest.TestCase):
     def run_example(self, name, more, grpc=peers.GRPC, http=peers.HTTP):
         file = name.partition(" ")[0]
-        text = (EXAMPLES / f"{file}.py").read_text()
-        if file in EDITS:
-            self.assertIn(EDITS[file][0], text)
-            text = text.replace(*EDITS[file])
-        program = peers.FOLDER / f"{file}.py"
-        program.write_text(text)
         address = grpc if "grpc" in name.lower() else http
-        done = subprocess.run([sys.executable, program, "-u", address, *more], timeout=peers.SECONDS,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run([sys.executable, EXAMPLES / f"{file}.py", "-u", address, *more],
+                              timeout=peers.SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-300:])
         for word in ("FAILED", "Traceback", "error: "):
             self.assertNotIn(word, done.stdout, done.stdout[-300:])
         return done.stdout
 
-    def control(self, name, count):
-        """as it is, with a node that serves so many models"""
+    def serve(self, count, **keys):
+        """A node with model `simple` and others, so many in all; its addresses."""
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-interop.")))
         for model in ("simple", *(f"more_{i}" for i in range(1, count))):
             (folder / "models" / model).mkdir(parents=True)
@@ -74,28 +66,35 @@ class Examples(unittest.TestCase):
         port = free_port()
         shoald = self.enterContext(Shoald(node(
             pipeline("models", stage("libsimple.so", batch_size=64), models={"root": "models", "memory_mib": 64}),
-            http=ANY_PORT, http_control="on"), ["--listen", f"127.0.0.1:{port}"], folder=folder))
-        self.assertIn("PASS: model control", self.run_example(
-            name, (), f"127.0.0.1:{port}", f"127.0.0.1:{port_of(shoald)}"))
+            http=ANY_PORT, **keys), ["--listen", f"127.0.0.1:{port}"], folder=folder))
+        return f"127.0.0.1:{port}", f"127.0.0.1:{port_of(shoald)}"
 
 
 def add_check(name, more):
     def check(self):
         self.run_example(name, more)
-    if name in EDITS:
-        check.__doc__ = f"with {EDITS[name][1]} for {EDITS[name][0]}"
+    setattr(Examples, f"check_{name}", check)
+
+
+def add_metadata(name):
+    def check(self):
+        self.run_example(name, (), *self.serve(1, server_name="triton"))
+    check.__doc__ = "a node with server_name: triton"
     setattr(Examples, f"check_{name}", check)
 
 
 def add_control(name, count):
     def check(self):
-        self.control(name, count)
+        said = self.run_example(name, (), *self.serve(count, http_control="on"))
+        self.assertIn("PASS: model control", said)
     check.__doc__ = f"a node with {count} models"
     setattr(Examples, f"check_{name}", check)
 
 
 for example, options in RUN.items():
     add_check(example, options)
+for example in METADATA:
+    add_metadata(example)
 for example, models in CONTROL.items():
     add_control(example, models)
 

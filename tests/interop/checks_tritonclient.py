@@ -3,10 +3,12 @@
 same calls with Triton's `simple` model; ours echoes, and classifies digits."""
 
 import asyncio
-import contextlib
-import io
+import pathlib
 import queue
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import ml_dtypes
@@ -19,9 +21,11 @@ import tritonclient.http.aio as httpaio
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-sys.path.insert(0, str(peers.SOURCE / "clients" / "python"))
+sys.path[:0] = [str(peers.SOURCE / "clients" / "python"), str(peers.SOURCE / "tests" / "integration")]
 import grpc  # noqa: E402
 import shoal  # noqa: E402
+from shoal_fixture import EXAMPLES  # noqa: E402
+from shoal_serve import Serve  # noqa: E402
 
 NUMBERS = np.arange(16, dtype=np.int32).reshape(1, 16)
 ONES = np.full((1, 16), -1, dtype=np.int32)
@@ -286,13 +290,17 @@ class Http(Both):
 
 
 class Documents(unittest.TestCase):
-    def check_docs_calling(self):
-        """the four lines of docs/calling.md"""
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            program = peers.documented("python", "tritonclient-example")
-            exec(program, {})
-        self.assertEqual(printed.getvalue(), program.rsplit("# ", 1)[1])
+    def check_docs_serve(self):
+        """the four lines of docs/serve.md, and `shoald serve`"""
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-interop."))
+        models = pathlib.Path(folder) / "models"
+        models.mkdir()
+        shutil.copy(EXAMPLES / "digits" / "digits.ubj", models)
+        with Serve(folder, models) as shoald:
+            program = peers.documented("serve.md", "tritonclient-example")
+            done = subprocess.run([sys.executable, "-c", program.replace("localhost:8033", shoald.target)],
+                                  capture_output=True, text=True, timeout=peers.SECONDS, check=False)
+        self.assertEqual(done.stdout, program.rsplit("# ", 1)[1], done.stderr)
 
 
 if __name__ == "__main__":

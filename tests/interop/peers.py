@@ -55,12 +55,11 @@ def digits_answer(images):
     return outputs["label"], outputs["probabilities"]
 
 
-def documented(language, marker):
-    """A block of docs/calling.md between two markers, with this node's addresses."""
-    text = (SOURCE / "docs" / "calling.md").read_text()
+def documented(document, marker):
+    """The Python between two markers of a document."""
+    text = (SOURCE / "docs" / document).read_text()
     text = text.split(f"<!-- {marker} -->")[1].split(f"<!-- /{marker} -->")[0]
-    block = text.split(f"```{language}\n")[1].split("```")[0]
-    return block.replace("localhost:8033", GRPC).replace("localhost:8008", HTTP)
+    return text.split("```python\n")[1].split("```")[0]
 
 
 class Result(unittest.TestResult):

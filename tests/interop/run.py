@@ -44,7 +44,7 @@ class Part:
 
 PARTS = (
     Part("tritonclient", ("tritonclient[grpc,http]",), (),
-         "Triton's clients: what its example clients do, and the four lines of docs/calling.md"),
+         "Triton's clients: what its example clients do, and the four lines of docs/serve.md"),
     Part("examples", ("tritonclient[grpc,http]",), ("git",),
          "Triton's own example clients, from $SHOAL_TRITON_CLIENT or github.com"),
     Part("kserve", ("kserve",), (), "KServe's InferenceRESTClient and InferenceGRPCClient"),

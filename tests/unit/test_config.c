@@ -465,6 +465,8 @@ TEST_CASE(test_keys)
         rig_bad(text, frames[unknown[i].where].line, unknown[i].part);
         free(text);
     }
+    rig_bad(PIPELINES "server_name: my server\n", 4, "not \"my server\"");
+    rig_bad(PIPELINES "server_name: \"\"\n", 4, "`server_name` must be a name");
     rig_bad(PIPELINES "caller_metadata: X-Tenant\n", 4, "has capital letters");
     rig_bad(PIPELINES "caller_proxies: [gateway.example]\n", 4,
             "`caller_proxies` needs `tls` at the top with");

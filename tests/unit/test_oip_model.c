@@ -214,7 +214,7 @@ static enum status
 ask(const struct fake_node *fake, enum oip_method method, const struct blob *blob, void **response,
     size_t *bytes, struct error *error)
 {
-    struct oip_node node = {node_ready, node_model, oip_loose(fake)};
+    struct oip_node node = {"a-name", node_ready, node_model, oip_loose(fake)};
     struct spans spans = spans_random(blob->bytes, blob->used);
     *error = ERROR_NONE;
     enum status status = oip_answer(method, &node, &spans.message, response, bytes, error);
@@ -245,7 +245,7 @@ TEST_CASE(test_server)
     Inference__ServerMetadataResponse *metadata =
         inference__server_metadata_response__unpack(NULL, bytes, response);
     assert_non_null(metadata);
-    assert_string_equal(metadata->name, "shoal");
+    assert_string_equal(metadata->name, "a-name");
     assert_string_equal(metadata->version, SHOAL_VERSION);
     assert_int_equal(metadata->n_extensions, 0);
     inference__server_metadata_response__free_unpacked(metadata, NULL);

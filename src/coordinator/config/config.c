@@ -244,6 +244,7 @@ config_free(struct config *config)
     free(config->log_level);
     free(config->log_format);
     free(config->socket_mode);
+    free(config->server_name);
     free(config->caller_metadata);
     free(config->caller_proxies);
     free(config->http_control);
@@ -286,6 +287,12 @@ bool
 config_has_control(const struct config *config)
 {
     return config->http_control != NULL && strcmp(config->http_control, "on") == 0;
+}
+
+const char *
+config_server_name(const struct config *config)
+{
+    return config->server_name != NULL ? config->server_name : "shoal";
 }
 
 /* Like other programs' caches. */

@@ -307,6 +307,7 @@ struct config {
     uint32_t access_log;             /* one in so many calls; 0: none */
     uint32_t event_log_lines;        /* per event in LOG_SITE_S seconds; 0: no limit */
     uint64_t worker_log_bytes_per_s; /* per worker; 0: no limit */
+    char *server_name;               /* NULL: the default */
     char *caller_metadata;           /* the key; NULL: the default */
     char *caller_proxies;            /* names in certificates, comma-separated; NULL: none */
     char *sandbox;                   /* "best_effort" or "required" */
@@ -369,6 +370,9 @@ bool config_cache_folder(const struct config_storage *storage, char path[PATH_MA
 
 /* Whether callers have the rights of `http_control`. */
 bool config_has_control(const struct config *config);
+
+/* The name that callers get with the server's metadata. */
+const char *config_server_name(const struct config *config);
 
 /* Finds a bare name of a modelet as config_load does; `directory` stands for the file's folder.
  * NULL: it is in none of the folders `*tried`. Both are to be freed. */

@@ -44,7 +44,7 @@ small_answer(enum oip_method method, const struct small_ask *ask,
              struct error *error)
 {
     struct asking asking = {.ask = ask};
-    struct oip_node node = {node_is_ready, describe, &asking};
+    struct oip_node node = {ask->server_name, node_is_ready, describe, &asking};
     enum status status = oip_answer(method, &node, message, response, response_bytes, error);
     target_forget(&asking.told);
     return status;

@@ -13,7 +13,8 @@ bool small_is_of_model(const char *method, enum oip_method *which);
 
 struct small_ask {
     const struct target_scope *scope;
-    const char *id; /* of the model; NULL: the message has it */
+    const char *server_name; /* NULL: the method is about a model */
+    const char *id;          /* of the model; NULL: the message has it */
     bool node_is_ready;
     bool was_here; /* the model was just loaded: if it is gone, the answer is UNAVAILABLE */
 };

@@ -14,6 +14,7 @@ dispatch_of(const struct front_node *node)
     return (struct dispatch){
         .mesh = node->mesh,
         .counters = node->counters,
+        .server_name = config_server_name(node->config),
         .names_vmodels = node->mesh != NULL && node->config->mesh.names[0] == 'v',
         .scope = {node->pipelines, node->pipeline_count, node->registry, node->mesh != NULL},
         .callers = callers_of(node->config, node->share_key),
@@ -317,6 +318,7 @@ dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
     if (id->bytes == 0)
         status = inbound_id(inbound, id, error);
     const struct small_ask ask = {.scope = &dispatch->scope,
+                                  .server_name = dispatch->server_name,
                                   .id = id->bytes > 0 ? id->text : NULL,
                                   .node_is_ready = question->node_is_ready};
     return status == STATUS_OK ? small_answer(method, &ask, inbound->message, &told->response,

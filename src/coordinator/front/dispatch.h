@@ -35,6 +35,7 @@ struct front_node {
 struct dispatch {
     struct mesh_node *mesh;
     _Atomic uint64_t *counters;
+    const char *server_name;
     bool names_vmodels; /* names in requests are vmodels' */
     struct target_scope scope;
     struct callers callers;

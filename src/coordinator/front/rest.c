@@ -53,7 +53,7 @@ go(struct inquiry *inquiry)
     case REST_LIVE:
     case REST_READY: answer_health(inquiry); return STATUS_OK;
     case REST_SERVER:
-        oip_json_put_server(&json);
+        oip_json_put_server(&json, inquiry->rest->dispatch.server_name);
         rest_answer(inquiry->request, 200, &json, NULL);
         return STATUS_OK;
     case REST_MODEL:

@@ -163,8 +163,9 @@ struct oip_named {
     const char *version; /* "": any */
 };
 
-/* The node's view of its models. */
+/* The node's view of itself and its models. */
 struct oip_node {
+    const char *server_name;
     bool (*ready)(void *context);
     /* NOT_FOUND; or the model's info and whether it is ready. */
     enum status (*model)(void *context, const struct oip_named *named, struct oip_model_info *info,

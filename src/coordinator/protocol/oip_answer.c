@@ -71,7 +71,7 @@ server_metadata(struct oip_answer_call *answer, struct error *error)
     if (status != STATUS_OK)
         return status;
     Inference__ServerMetadataResponse response = INFERENCE__SERVER_METADATA_RESPONSE__INIT;
-    response.name = oip_loose("shoal");
+    response.name = oip_loose(answer->node->server_name);
     response.version = oip_loose(SHOAL_VERSION);
     return pack(answer, &response.base, error);
 }

@@ -87,7 +87,7 @@ enum status oip_json_append(const struct oip_json *json, const struct wire_messa
 /* A ModelReadyRequest, or a ModelMetadataRequest, of these. */
 void oip_json_put_named(struct bytes *out, const char *model, const char *version);
 
-void oip_json_put_server(struct bytes *out);
+void oip_json_put_server(struct bytes *out, const char *name);
 /* Writes a ModelMetadataResponse. INTERNAL: it is none. */
 enum status oip_json_put_model(struct bytes *out, const struct wire_message *response,
                                struct error *error) WARN_UNUSED;

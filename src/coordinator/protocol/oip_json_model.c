@@ -41,9 +41,9 @@ begin(struct bytes *out, const char *name)
 }
 
 void
-oip_json_put_server(struct bytes *out)
+oip_json_put_server(struct bytes *out, const char *name)
 {
-    struct json json = begin(out, "shoal");
+    struct json json = begin(out, name);
     json_field_string(&json, "version", SHOAL_VERSION);
     json_field_open(&json, "extensions", '[');
     json_put_string(&json, "binary_tensor_data");
