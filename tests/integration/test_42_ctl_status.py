@@ -6,6 +6,8 @@ told), while it serves, while it drains, and after SIGKILL. ctest: timeout=180
 """
 
 import datetime
+import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -15,7 +17,8 @@ import unittest
 
 import shoal_fixture
 from shoal_ctl import LATE, NEGATIVE, OK, UNREACHABLE, environment, shoalctl
-from shoal_fixture import BIN, MODELETS, Shoald, is_alive, node, pipeline, stage, wait_until
+from shoal_fixture import (BIN, MODELETS, WAIT_SECONDS, Shoald, is_alive, node, pipeline, stage,
+                           wait_until)
 
 ECHO = node(pipeline("echo", stage("libecho.so", name="first", workers=2),
                      stage("libecho.so", name="second"), slots=16),
@@ -58,7 +61,8 @@ class TestReady(unittest.TestCase):
                         self.shoald.counters, "--wait-ready", 60, "--json")
         target = done.json["target"]
         self.assertEqual((target["live"], target["ready"], target["name"]), (True, True, "shoal"))
-        self.assertRegex(target["version"], r"^\d+\.\d+\.\d+$")
+        own = subprocess.run([BIN / "shoald", "--version"], capture_output=True, text=True, check=True)
+        self.assertEqual(f"shoald {target['version']}\n", own.stdout)
         self.assertEqual(done.json["models"], [{"name": "echo", "ready": True}])
         done = shoalctl("status", "echo", env=environment(SHOAL_TARGET=self.shoald.target))
         self.assertRegex(done.out, r'(?m)^target unix:\S+  live, ready, server "shoal" version "\d')
@@ -159,6 +163,54 @@ class TestLife(unittest.TestCase):
         today = datetime.date.fromtimestamp(killed_ns / 1e9).isoformat()[:4]
         self.assertRegex(done.out, rf"(?m)^node   dead, was ready with pid {shoald.pid}, since "
                                    rf"{today}-\d\d-\d\d \d\d:\d\d:\d\d \(.* ago\)$")
+
+
+NOBODY = 65534
+IN_A_MOUNT_NAMESPACE = ["unshare", "--mount", "--propagation", "private"]
+
+
+def may_mount():
+    return subprocess.run([*IN_A_MOUNT_NAMESPACE, "mount", "-t", "tmpfs", "none", "/run"],
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+class Service(Shoald):
+    """A node as the service unit runs it: by a user of its own, below /run/shoal, which is private to
+    the node and those that look at it."""
+
+    def __init__(self, config):
+        super().__init__(config, counters=False)
+        for path in (self.folder, *self.folder.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+        self.command = [*IN_A_MOUNT_NAMESPACE, "sh", "-ec",
+                        "mount -t tmpfs none /run; install -d -o $0 -g $0 -m 0755 /run/shoal; "
+                        'exec setpriv --reuid $0 --regid $0 --clear-groups "$@"', str(NOBODY), *self.command]
+
+    def shoalctl(self, *arguments, user=0, code=OK):
+        """As that user, with no word of where the node is."""
+        command = ["nsenter", "--mount", "--target", str(self.pid), "setpriv", "--reuid", str(user),
+                   "--regid", str(user), "--clear-groups", BIN / "shoalctl", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS,
+                              env=environment(), check=False)
+        assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+
+@unittest.skipUnless(os.geteuid() == 0 and may_mount(), "only root can be two users with a /run of their own")
+class TestServiceUser(unittest.TestCase):
+    """Without --counters: the node of the service is found, by its user, by root and by others."""
+
+    def test_found_by_everybody(self):
+        with Service({**ECHO, "counters": "/run/shoal/counters"}) as service:
+            for user in (NOBODY, 0, 12345):
+                with self.subTest(user=user):
+                    done = service.shoalctl("status", "--json", user=user)
+                    self.assertEqual(json.loads(done.stdout)["node"]["pid"], service.pid)
+                    stat = json.loads(service.shoalctl("stat", "--json", user=user).stdout)
+                    self.assertEqual([one["name"] for one in stat["pipelines"]], ["echo", "other"])
+            service.shoalctl("reload", "--all")
+            done = service.shoalctl("reload", "--all", user=12345, code=UNREACHABLE)
+            self.assertIn("/run/shoal/counters", done.stderr)
 
 
 if __name__ == "__main__":
