@@ -226,6 +226,7 @@ class TestTop(unittest.TestCase):
             self.assertEqual(screen.wait_end(), OK)
 
     def test_a_small_screen_is_not_overrun(self):
+        """And rows that are cut end with a mark."""
         screen = self.screen(rows=6, columns=30)
         screen.wait_for(r"in the last.*\x1b\[J")
         os.write(screen.master, b"q")
@@ -233,8 +234,10 @@ class TestTop(unittest.TestCase):
         for page in screen.out.decode().split("\x1b[H")[1:]:
             lines = page.split("\x1b[J")[0].replace("\r", "").split("\n")
             self.assertLessEqual(len(lines), 6)
+            lines = [line.replace("\x1b[K", "") for line in lines]
             for line in lines:
-                self.assertLessEqual(len(line.replace("\x1b[K", "")), 30)
+                self.assertLessEqual(len(line), 30)
+            self.assertTrue([line for line in lines if len(line) == 30 and line.endswith(">")], lines)
 
     def test_80_by_24(self):
         """Two pipelines are whole lines; what does not fit is marked, and scrolls."""
