@@ -72,8 +72,9 @@ call(struct rpc_channel *channel, const char *method, const ProtobufCMessage *me
     if (packed == NULL)
         return error_set(error, STATUS_RESOURCE_EXHAUSTED, "no memory");
     protobuf_c_message_pack(message, packed);
-    enum status status = rpc_channel_call(channel, method, packed, bytes, deadline_ns, response,
-                                          response_bytes, error);
+    enum status status =
+        rpc_channel_call(channel, &(struct rpc_channel_ask){method, packed, bytes, deadline_ns},
+                         response, response_bytes, error);
     free(packed);
     return status;
 }

@@ -10,8 +10,6 @@
 #include "base/check.h"
 #include "ctl/ctl.h"
 
-#define SERVICE "/inference.GRPCInferenceService/"
-
 enum status
 client_open(struct client *client, const char *target, const struct client_tls *tls,
             struct error *error)
@@ -43,31 +41,6 @@ client_close(struct client *client)
     client->tls = NULL;
 }
 
-enum status
-client_call_packed(struct client *client, const char *method, const void *request,
-                   size_t request_bytes, int64_t deadline_ns, void **response,
-                   size_t *response_bytes, struct error *error)
-{
-    char path[128];
-    int length = snprintf(path, sizeof path, SERVICE "%s", method);
-    CHECK(length > 0 && (size_t)length < sizeof path);
-    return rpc_channel_call(client->channel, path, request, request_bytes, deadline_ns, response,
-                            response_bytes, error);
-}
-
-enum status
-client_call(struct client *client, const char *method, const ProtobufCMessage *request,
-            int64_t deadline_ns, void **response, size_t *response_bytes, struct error *error)
-{
-    size_t bytes = protobuf_c_message_get_packed_size(request);
-    uint8_t *packed = ctl_allocate(bytes, 1);
-    protobuf_c_message_pack(request, packed);
-    enum status status = client_call_packed(client, method, packed, bytes, deadline_ns, response,
-                                            response_bytes, error);
-    free(packed);
-    return status;
-}
-
 void *
 client_ask(struct client *client, const char *path, const ProtobufCMessage *request,
            const ProtobufCMessageDescriptor *answer, int64_t deadline_ns, struct error *error)
@@ -78,7 +51,8 @@ client_ask(struct client *client, const char *path, const ProtobufCMessage *requ
     void *response = NULL;
     void *message = NULL;
     size_t response_bytes = 0;
-    if (rpc_channel_call(client->channel, path, packed, bytes, deadline_ns, &response,
+    if (rpc_channel_call(client->channel,
+                         &(struct rpc_channel_ask){path, packed, bytes, deadline_ns}, &response,
                          &response_bytes, error) == STATUS_OK) {
         message = protobuf_c_message_unpack(answer, NULL, response_bytes, response);
         if (message == NULL)
@@ -102,11 +76,11 @@ enum status
 client_reach(struct client *client, int64_t deadline_ns, struct error *error)
 {
     Inference__ServerLiveRequest request = INFERENCE__SERVER_LIVE_REQUEST__INIT;
-    void *response = NULL;
-    size_t bytes;
-    enum status status =
-        client_call(client, "ServerLive", &request.base, deadline_ns, &response, &bytes, error);
-    free(response);
+    void *answer = client_ask(client, CLIENT_SERVICE "ServerLive", &request.base,
+                              &inference__server_live_response__descriptor, deadline_ns, error);
+    enum status status = answer != NULL ? STATUS_OK : error->status;
+    if (answer != NULL)
+        protobuf_c_message_free_unpacked(answer, NULL);
     if (status == STATUS_DEADLINE_EXCEEDED && is_denied(client->target))
         return error_set(error, STATUS_PERMISSION_DENIED,
                          "%.200s: permission denied: the node's `socket_mode` or umask does "

@@ -58,14 +58,9 @@ void client_close(struct client *client);
 enum status client_reach(struct client *client, int64_t deadline_ns,
                          struct error *error) WARN_UNUSED;
 
-/* `method` is one of the service, such as "ModelInfer". The caller frees the response. */
-enum status client_call(struct client *client, const char *method, const ProtobufCMessage *request,
-                        int64_t deadline_ns, void **response, size_t *response_bytes,
-                        struct error *error) WARN_UNUSED;
-/* The same with a packed request. */
-enum status client_call_packed(struct client *client, const char *method, const void *request,
-                               size_t request_bytes, int64_t deadline_ns, void **response,
-                               size_t *response_bytes, struct error *error) WARN_UNUSED;
+/* Before a method of the Open Inference Protocol, such as "ModelInfer": its path. */
+#define CLIENT_SERVICE "/inference.GRPCInferenceService/"
+
 /* Any method, by its path. NULL: it failed. Free the answer with protobuf_c_message_free_unpacked.
  */
 void *client_ask(struct client *client, const char *path, const ProtobufCMessage *request,

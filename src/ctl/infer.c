@@ -273,31 +273,39 @@ timing_print(struct timing *timing, int64_t duration_ns)
             (double)count * (double)NS_PER_S / (double)(duration_ns > 0 ? duration_ns : 1));
 }
 
-/* Sends one request; prints its answer if `shown`. */
+/* The rows of one request, and whether its answer is printed. */
+struct infer_part {
+    size_t row_first;
+    size_t row_count;
+    bool shown;
+};
+
 static enum status
-send_one(const struct infer *infer, struct client *client, size_t row_first, size_t row_count,
-         bool shown, struct timing *timing, struct error *error)
+send_one(const struct infer *infer, struct client *client, const struct infer_part *part,
+         struct timing *timing, struct error *error)
 {
     uint8_t *packed = NULL;
     size_t packed_bytes = 0;
     void *response = NULL;
     size_t response_bytes = 0;
     struct ctl_answer answer;
-    enum status status =
-        request_pack(&infer->request, row_first, row_count, &packed, &packed_bytes, error);
+    enum status status = request_pack(&infer->request, part->row_first, part->row_count, &packed,
+                                      &packed_bytes, error);
     CHECK(status == STATUS_OK); /* checked before anything was sent */
     int64_t start_ns = clock_now_ns();
-    status = client_call_packed(client, "ModelInfer", packed, packed_bytes,
-                                start_ns + infer->timeout_ms * NS_PER_MS, &response,
-                                &response_bytes, error);
+    struct rpc_channel_ask ask = {.method = CLIENT_SERVICE "ModelInfer",
+                                  .request = packed,
+                                  .request_bytes = packed_bytes,
+                                  .deadline_ns = start_ns + infer->timeout_ms * NS_PER_MS};
+    status = rpc_channel_call(client->channel, &ask, &response, &response_bytes, error);
     if (status == STATUS_OK)
         timing->durations_ns[timing->count++] = clock_now_ns() - start_ns;
     if (status == STATUS_OK)
         status = answer_unpack(&answer, response, response_bytes, error);
     if (status == STATUS_OK) {
-        if (shown && infer->output == CTL_JSON)
+        if (part->shown && infer->output == CTL_JSON)
             answer_json(&answer, stdout);
-        else if (shown)
+        else if (part->shown)
             answer_print(&answer, infer->detail, stdout);
         answer_free(&answer);
     }
@@ -319,12 +327,13 @@ send_all(const struct infer *infer, struct client *client, const struct split *s
     int64_t start_ns = clock_now_ns();
     enum status status = STATUS_OK;
     for (size_t i = 0; i < total && status == STATUS_OK; i++) {
-        size_t row_first = i % per_round * step;
-        size_t row_count = rows - row_first < step ? rows - row_first : step;
-        bool shown = i >= total - per_round;
-        if (shown && infer->output == CTL_TEXT && per_round > 1)
+        struct infer_part part = {.row_first = i % per_round * step,
+                                  .shown = i >= total - per_round};
+        size_t left = rows - part.row_first;
+        part.row_count = left < step ? left : step;
+        if (part.shown && infer->output == CTL_TEXT && per_round > 1)
             printf("%srequest %zu\n", i % per_round > 0 ? "\n" : "", i % per_round + 1);
-        status = send_one(infer, client, row_first, row_count, shown, &timing, error);
+        status = send_one(infer, client, &part, &timing, error);
         if (status != STATUS_OK && total > 1)
             error_prefix(error, "request %zu of %zu", i + 1, total);
     }

@@ -83,20 +83,14 @@ struct status_asked {
     int64_t deadline_ns;
 };
 
-/* Makes one of the small calls. NULL: it failed with `error`, or the answer cannot be read. */
+/* Makes one of the small calls. NULL: it failed with `error`. */
 static void *
-ask(const struct status_asked *asked, const char *method, const ProtobufCMessage *request,
+ask(const struct status_asked *asked, const char *path, const ProtobufCMessage *request,
     const ProtobufCMessageDescriptor *answer, struct error *error)
 {
-    void *response = NULL;
-    void *message = NULL;
-    size_t bytes;
-    if (client_call(asked->client, method, request, asked->deadline_ns, &response, &bytes, error) ==
-        STATUS_OK)
-        message = protobuf_c_message_unpack(answer, NULL, bytes, response);
-    else
-        error_prefix(error, "%s: %s", method, status_name(error->status));
-    free(response);
+    void *message = client_ask(asked->client, path, request, answer, asked->deadline_ns, error);
+    if (message == NULL)
+        error_prefix(error, "%s: %s", path + strlen(CLIENT_SERVICE), status_name(error->status));
     return message;
 }
 
@@ -104,8 +98,9 @@ static bool
 ask_ready(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerReadyRequest request = INFERENCE__SERVER_READY_REQUEST__INIT;
-    Inference__ServerReadyResponse *answer = ask(
-        asked, "ServerReady", &request.base, &inference__server_ready_response__descriptor, error);
+    Inference__ServerReadyResponse *answer =
+        ask(asked, CLIENT_SERVICE "ServerReady", &request.base,
+            &inference__server_ready_response__descriptor, error);
     bool ready = answer != NULL && answer->ready;
     inference__server_ready_response__free_unpacked(answer, NULL);
     return ready;
@@ -115,8 +110,9 @@ static bool
 ask_live(const struct status_asked *asked, struct error *error)
 {
     Inference__ServerLiveRequest request = INFERENCE__SERVER_LIVE_REQUEST__INIT;
-    Inference__ServerLiveResponse *answer = ask(
-        asked, "ServerLive", &request.base, &inference__server_live_response__descriptor, error);
+    Inference__ServerLiveResponse *answer =
+        ask(asked, CLIENT_SERVICE "ServerLive", &request.base,
+            &inference__server_live_response__descriptor, error);
     bool live = answer != NULL && answer->live;
     inference__server_live_response__free_unpacked(answer, NULL);
     return live;
@@ -128,8 +124,9 @@ ask_model(const struct status_asked *asked, struct status_model *model)
     struct error error = ERROR_NONE;
     Inference__ModelReadyRequest request = INFERENCE__MODEL_READY_REQUEST__INIT;
     request.name = (char *)(uintptr_t)model->name;
-    Inference__ModelReadyResponse *answer = ask(
-        asked, "ModelReady", &request.base, &inference__model_ready_response__descriptor, &error);
+    Inference__ModelReadyResponse *answer =
+        ask(asked, CLIENT_SERVICE "ModelReady", &request.base,
+            &inference__model_ready_response__descriptor, &error);
     model->ready = answer != NULL && answer->ready;
     snprintf(model->why, sizeof model->why, "%.95s",
              error.status != STATUS_OK ? error.text
@@ -150,7 +147,7 @@ look_at_target(struct status_look *look, struct client *client, int64_t deadline
     if (error->status == STATUS_OK)
         look->ready = ask_ready(&asked, error);
     if (error->status == STATUS_OK)
-        look->metadata = ask(&asked, "ServerMetadata", &metadata.base,
+        look->metadata = ask(&asked, CLIENT_SERVICE "ServerMetadata", &metadata.base,
                              &inference__server_metadata_response__descriptor, error);
     for (size_t i = 0; i < look->model_count && error->status == STATUS_OK; i++)
         ask_model(&asked, &look->models[i]);

@@ -134,16 +134,15 @@ outcome_judge(const struct channel_outcome *outcome, void **response, size_t *re
 }
 
 enum status
-rpc_channel_call(struct rpc_channel *channel, const char *method, const void *request,
-                 size_t request_bytes, int64_t deadline_ns, void **response, size_t *response_bytes,
-                 struct error *error)
+rpc_channel_call(struct rpc_channel *channel, const struct rpc_channel_ask *ask, void **response,
+                 size_t *response_bytes, struct error *error)
 {
-    grpc_slice path = grpc_slice_from_copied_string(method);
+    grpc_slice path = grpc_slice_from_copied_string(ask->method);
     grpc_call *call =
         grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS, channel->queue, path,
-                                 NULL, rpc_time_to_core(deadline_ns), NULL);
+                                 NULL, rpc_time_to_core(ask->deadline_ns), NULL);
     CHECK(call != NULL);
-    struct rpc_piece piece = {.data = request, .bytes = request_bytes};
+    struct rpc_piece piece = {.data = ask->request, .bytes = ask->request_bytes};
     grpc_byte_buffer *message = rpc_message_to_core(&piece, 1);
     struct channel_outcome outcome = {.text = grpc_empty_slice()};
     grpc_metadata_array_init(&outcome.initial);

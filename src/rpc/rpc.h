@@ -469,14 +469,21 @@ void rpc_channel_destroy(struct rpc_channel *channel);
 void rpc_channel_set_metadata(struct rpc_channel *channel, const struct rpc_metadata *entries,
                               size_t count);
 
+struct rpc_channel_ask {
+    const char *method; /* its path: "/package.Service/Method" */
+    const void *request;
+    size_t request_bytes;
+    int64_t deadline_ns;
+};
+
 /*
  * One unary call. Waits for the server to become ready within the deadline. On STATUS_OK the caller
  * frees `*response` with free(); `*response_bytes` is its length (may be 0). On failure `error`
  * holds the server's status and text.
  */
-enum status rpc_channel_call(struct rpc_channel *channel, const char *method, const void *request,
-                             size_t request_bytes, int64_t deadline_ns, void **response,
-                             size_t *response_bytes, struct error *error) WARN_UNUSED;
+enum status rpc_channel_call(struct rpc_channel *channel, const struct rpc_channel_ask *ask,
+                             void **response, size_t *response_bytes,
+                             struct error *error) WARN_UNUSED;
 
 /* ---- separate queues ---- */
 

@@ -224,8 +224,6 @@ EXCEPTIONS = [
     ("atomics", ["src/worker/crash.c"], "which of two threads that crash reports it"),
     ("atomics", ["src/worker/running_cpu.h"], "the kernel writes that word of each thread"),
     ("sleep", ["tests/tidy/test_rules.py"], "plants them"),
-    ("parameters", ["src/ctl/*", "src/rpc/rpc.h", "src/rpc/channel.c"],
-     "older than the rule: blocking calls of tools"),
     ("parameters", ["src/worker/model_pages.c"], "jemalloc's extent hooks"),
     ("parameters", ["src/http/http2*.c", "src/gateway/extproc/grpc_connection.c"],
      "nghttp2's callbacks"),

@@ -100,8 +100,10 @@ check(struct rig *rig, const void *request, size_t request_bytes, struct error *
     void *received = NULL;
     size_t bytes = 0;
     enum status status =
-        rpc_channel_call(channel, CHECK_PATH, request, request_bytes,
-                         clock_now_ns() + PATIENCE_S * NS_PER_S, &received, &bytes, error);
+        rpc_channel_call(channel,
+                         &(struct rpc_channel_ask){CHECK_PATH, request, request_bytes,
+                                                   clock_now_ns() + PATIENCE_S * NS_PER_S},
+                         &received, &bytes, error);
     response = received;
     int state = UNKNOWN;
     if (status != STATUS_OK) {

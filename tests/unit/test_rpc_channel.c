@@ -20,9 +20,9 @@ attempt_make(struct attempt *attempt, struct rpc_channel *channel, int64_t timeo
 {
     void *response = NULL;
     attempt->error = ERROR_NONE;
-    attempt->status =
-        rpc_channel_call(channel, "/t.T/Echo", "hello", 5, clock_now_ns() + timeout_ns, &response,
-                         &attempt->response_bytes, &attempt->error);
+    attempt->status = rpc_channel_call(
+        channel, &(struct rpc_channel_ask){"/t.T/Echo", "hello", 5, clock_now_ns() + timeout_ns},
+        &response, &attempt->response_bytes, &attempt->error);
     if (attempt->status == STATUS_OK)
         memcpy(attempt->response, response, attempt->response_bytes);
     free(response);
@@ -156,7 +156,8 @@ TEST_CASE(test_large_response)
     size_t bytes;
     assert_int_equal(rpc_channel_create(rig->tcp_target, &channel, &error), STATUS_OK);
     enum status status =
-        rpc_channel_call(channel, "/t.T/Large", NULL, 0, TIME_NEVER_NS, &response, &bytes, &error);
+        rpc_channel_call(channel, &(struct rpc_channel_ask){"/t.T/Large", NULL, 0, TIME_NEVER_NS},
+                         &response, &bytes, &error);
     assert_int_equal(status, STATUS_OK);
     assert_int_equal(bytes, 9 << 20);
     free(response);

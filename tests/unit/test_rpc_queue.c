@@ -207,7 +207,8 @@ TEST_CASE(test_queues_share_the_calls)
             size_t bytes;
             const char *method = i % 2 == 0 ? "/t.T/Echo" : "/t.T/EchoCold";
             assert_int_equal(
-                rpc_channel_call(channel, method, "x", 1, TIME_NEVER_NS, &response, &bytes, &error),
+                rpc_channel_call(channel, &(struct rpc_channel_ask){method, "x", 1, TIME_NEVER_NS},
+                                 &response, &bytes, &error),
                 STATUS_OK);
             free(response);
         }

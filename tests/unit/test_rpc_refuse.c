@@ -48,7 +48,8 @@ call_on(struct rpc_channel *channel, const char *method, struct error *error)
     size_t bytes = 0;
     error_clear(error);
     enum status status = rpc_channel_call(
-        channel, method, "m", 1, clock_now_ns() + PATIENCE_S * NS_PER_S, &response, &bytes, error);
+        channel, &(struct rpc_channel_ask){method, "m", 1, clock_now_ns() + PATIENCE_S * NS_PER_S},
+        &response, &bytes, error);
     free(response);
     return status;
 }

@@ -519,9 +519,10 @@ rig_call(const char *target, const char *method, const void *request, size_t byt
         fail_msg("%s", error->text);
     void *response = NULL;
     size_t response_bytes = 0;
-    enum status status =
-        rpc_channel_call(channel, method, request, bytes, clock_now_ns() + PATIENCE_S * NS_PER_S,
-                         &response, &response_bytes, error);
+    enum status status = rpc_channel_call(
+        channel,
+        &(struct rpc_channel_ask){method, request, bytes, clock_now_ns() + PATIENCE_S * NS_PER_S},
+        &response, &response_bytes, error);
     if (status == STATUS_OK) {
         assert_int_equal(response_bytes, bytes);
         if (bytes > 0)

@@ -321,7 +321,8 @@ TEST_CASE(test_reply_from_another_thread)
         size_t bytes;
         const char *method = i % 2 ? "/t.T/Hold" : "/t.T/HoldCold";
         enum status status =
-            rpc_channel_call(channel, method, "q", 1, TIME_NEVER_NS, &response, &bytes, &error);
+            rpc_channel_call(channel, &(struct rpc_channel_ask){method, "q", 1, TIME_NEVER_NS},
+                             &response, &bytes, &error);
         assert_int_equal(status, i % 3 == 2 ? STATUS_ABORTED : STATUS_OK);
         free(response);
     }
@@ -395,8 +396,9 @@ TEST_CASE(test_call_objects_are_used_again)
         void *response = NULL;
         size_t bytes;
         const char *method = i % 4 == 0 ? "/t.T/EchoCold" : "/t.T/Echo";
-        if (rpc_channel_call(channel, method, &i, sizeof(i), TIME_NEVER_NS, &response, &bytes,
-                             &error) != STATUS_OK)
+        if (rpc_channel_call(channel,
+                             &(struct rpc_channel_ask){method, &i, sizeof(i), TIME_NEVER_NS},
+                             &response, &bytes, &error) != STATUS_OK)
             fail_msg("call %u: %s", i, error.text);
         assert_int_equal(bytes, sizeof(i));
         assert_memory_equal(response, &i, sizeof(i));
