@@ -77,45 +77,72 @@ gateway_look_band(const struct gateway *gateway, uint32_t position, struct gatew
     return first->is_used;
 }
 
+/* What the requests say of an endpoint. */
+struct sums {
+    uint32_t in_flight;
+    uint32_t of_adapters;
+    uint64_t tokens;
+};
+
+/* E2 */
 static void
-check_endpoint(const struct gateway *gateway, uint32_t number, uint32_t in_flight)
+check_down(const struct core_endpoint *endpoint)
+{
+    const struct core_rollout *rollout = &endpoint->rollout;
+    CHECK(!endpoint->is_known && endpoint->waiting == 0 && endpoint->running == 0);
+    CHECK(endpoint->kv_used == 0 && endpoint->base_model == 0 && endpoint->adapters_max == 0);
+    CHECK(!rollout->is_known && rollout->has_count == 0 && rollout->ours_count == 0);
+    for (uint32_t i = 0; i < endpoint->adapter_count; i++)
+        CHECK(!endpoint->adapters[i].is_reported);
+    for (uint32_t i = 0; i < endpoint->prefix.capacity; i++)
+        CHECK(endpoint->prefix.hashes[i] == 0);
+}
+
+static void
+check_endpoint(const struct gateway *gateway, uint32_t number, const struct sums *sums)
 {
     const struct core_endpoint *endpoint = &gateway->endpoints[number];
-    CHECK(endpoint->in_flight == in_flight);
-    CHECK(endpoint->state != GATEWAY_FREE || (in_flight == 0 && !endpoint->is_scraping));
+    CHECK(endpoint->in_flight == sums->in_flight && endpoint->tokens == sums->tokens);
     CHECK(endpoint->adapter_count <= GATEWAY_ADAPTERS_MAX);
     CHECK(endpoint->kv_used >= 0 && endpoint->kv_used <= 1);
-    CHECK(in_flight > 0 || endpoint->tokens == 0);
     uint32_t of_adapters = 0;
     for (uint32_t i = 0; i < endpoint->adapter_count; i++) {
         CHECK(endpoint->adapters[i].in_flight > 0 || endpoint->adapters[i].is_reported);
         of_adapters += endpoint->adapters[i].in_flight;
     }
-    CHECK(of_adapters <= in_flight);
-    if (endpoint->state != GATEWAY_DOWN)
-        return;
-    CHECK(!endpoint->is_known && endpoint->waiting == 0 && endpoint->running == 0); /* E2 */
-    for (uint32_t i = 0; i < endpoint->prefix.capacity; i++)
-        CHECK(endpoint->prefix.hashes[i] == 0);
+    CHECK(of_adapters == sums->of_adapters);
+    if (endpoint->state == GATEWAY_DOWN)
+        check_down(endpoint);
+}
+
+static void
+check_request(const struct core_request *request)
+{
+    bool is_sent = request->state == REQUEST_SENT || request->state == REQUEST_STARTED;
+    CHECK(is_sent == (request->endpoint != NONE));
+    CHECK(request->tries <= GATEWAY_TRIES_MAX);
+    CHECK(request->tried_count + is_sent <= request->tries);
+    CHECK(request->busy_count + request->absent_count + is_sent <= request->tries);
 }
 
 void
 gateway_check(const struct gateway *gateway)
 {
-    uint32_t *in_flight = calloc(gateway->config.endpoints_max, sizeof(*in_flight));
-    CHECK(in_flight != NULL);
+    struct sums *sums = calloc(gateway->config.endpoints_max, sizeof(*sums));
+    CHECK(sums != NULL);
     for (uint32_t i = 0; i < gateway->config.requests_max; i++) {
         const struct core_request *request = &gateway->requests[i];
-        bool is_sent = request->state == REQUEST_SENT || request->state == REQUEST_STARTED;
-        CHECK(is_sent == (request->endpoint != NONE));
-        if (is_sent)
-            in_flight[request->endpoint]++;
-        CHECK(request->tries <= GATEWAY_TRIES_MAX);
+        check_request(request);
+        if (request->endpoint == NONE)
+            continue;
+        sums[request->endpoint].in_flight++;
+        sums[request->endpoint].tokens += request->tokens;
+        sums[request->endpoint].of_adapters += request->adapter != 0;
     }
     for (uint32_t i = 0; i < gateway->config.endpoints_max; i++) {
-        check_endpoint(gateway, i, in_flight[i]);
+        check_endpoint(gateway, i, &sums[i]);
         CHECK(i < gateway->endpoint_limit || gateway->endpoints[i].state == GATEWAY_FREE);
     }
-    free(in_flight);
+    free(sums);
     queue_check(gateway);
 }

@@ -70,6 +70,7 @@ objective_roll(struct gateway *gateway)
     routes->window = window;
     for (uint32_t i = 0; i < routes->route_count; i++) {
         struct core_objective *objective = &routes->objectives[i];
+        CHECK(objective->over <= objective->count);
         double may = routes->routes[i].over_share * (double)objective->count;
         bool is_over = (double)objective->over > may + ROUNDING;
         objective->missed += objective->count > 0 && is_over;

@@ -430,6 +430,38 @@ queue_fini(struct gateway *gateway)
     free(gateway->queue.flows);
 }
 
+/* F6: it waits for one of two times, and no longer. */
+static void
+check_queued(const struct gateway *gateway, const struct core_request *request)
+{
+    const struct core_flow *flow = request->flow;
+    CHECK(flow->band != NULL && flow->waiting != NULL);
+    CHECK(flow->band->config.priority == request->ask.priority);
+    CHECK(flow->pools == flow->band->pools && flow->is_raised == flow->band->is_raised);
+    CHECK(request->by_expiry.key == request->queued_ms + ttl_of(gateway, request, flow->band));
+}
+
+/* A flow is in the list of idle ones, or in a band. */
+static void
+check_flows(const struct gateway *gateway)
+{
+    const struct core_queue *queue = &gateway->queue;
+    uint32_t idle = 0;
+    uint32_t listed = 0;
+    for (uint32_t i = 0; i < 2 * gateway->config.requests_max; i++) {
+        const struct core_flow *flow = &queue->flows[i];
+        CHECK((flow->band == NULL) == (flow->waiting == NULL));
+        CHECK((flow->band == NULL) == (flow->newer != NULL));
+        idle += flow->band == NULL;
+    }
+    for (const struct core_flow *flow = queue->idle.newer; flow != &queue->idle;
+         flow = flow->newer) {
+        CHECK(flow->newer->older == flow);
+        listed++;
+    }
+    CHECK(listed == idle);
+}
+
 void
 queue_check(const struct gateway *gateway)
 {
@@ -437,6 +469,7 @@ queue_check(const struct gateway *gateway)
     uint32_t count = 0;
     uint32_t in_bands = 0;
     uint64_t bytes = 0;
+    uint64_t bytes_in_bands = 0;
     for (uint32_t i = 0; i < gateway->config.requests_max; i++) {
         const struct core_request *request = &gateway->requests[i];
         if (request->state != REQUEST_QUEUED) {
@@ -445,13 +478,16 @@ queue_check(const struct gateway *gateway)
         }
         count++;
         bytes += request->ask.bytes;
-        CHECK(request->flow->band != NULL && request->flow->waiting != NULL);
-        CHECK(request->flow->band->config.priority == request->ask.priority);
+        check_queued(gateway, request);
     }
     for (uint32_t i = 0; i < GATEWAY_BANDS_MAX; i++) {
         in_bands += queue->bands[i].count;
+        bytes_in_bands += queue->bands[i].bytes;
         CHECK((queue->bands[i].count == 0) == (queue->bands[i].flows == NULL));
     }
-    CHECK(count == queue->count && bytes == queue->bytes && in_bands == count);
+    CHECK(count == queue->count && bytes == queue->bytes);
+    CHECK(in_bands == count && bytes_in_bands == bytes);
     CHECK((count == 0) == (queue->expiry == NULL));
+    if (gateway->config.flow_control.is_on)
+        check_flows(gateway);
 }

@@ -384,6 +384,7 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
     filter(&task, NULL);
     for (uint32_t i = 0; i < data->filter_count; i++)
         filter(&task, &data->filters[i]);
+    CHECK(task.count > 0); /* S2 */
     for (uint32_t i = 0; i < task.count; i++)
         gateway->scores[i] = 0;
     for (enum gateway_scorer i = 0; i < GATEWAY_SCORER_COUNT; i++)

@@ -19,9 +19,18 @@ enum {
 
 /* ---- actions ---- */
 
+/* A step scrapes each endpoint and rolls out to it once, and acts three times more on one or two.
+ */
+static size_t
+actions_max(const struct gateway_config *config)
+{
+    return 2 * (size_t)config->endpoints_max + 8;
+}
+
 static struct gateway_action *
 act(struct gateway *gateway, enum gateway_action_kind kind, uint32_t endpoint)
 {
+    CHECK(gateway->action_count < actions_max(&gateway->config));
     struct gateway_action *action = &gateway->actions[gateway->action_count++];
     *action = (struct gateway_action){
         .kind = kind, .endpoint = endpoint, .request = NONE, .target = NONE};
@@ -78,6 +87,8 @@ endpoint_enter(struct gateway *gateway, uint32_t number, enum gateway_state stat
     };
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
     CHECK(edges[endpoint->state][state]);
+    CHECK(state != GATEWAY_FREE ||
+          (endpoint->in_flight == 0 && !endpoint->is_scraping && !endpoint->rollout.is_busy));
     gateway->counts.ejected += state == GATEWAY_DOWN && (endpoint->state == GATEWAY_UP ||
                                                          endpoint->state == GATEWAY_SUSPECT);
     gateway->counts.returned += state == GATEWAY_UP && endpoint->state == GATEWAY_DOWN;
@@ -361,7 +372,7 @@ take_back(struct gateway *gateway, struct core_request *request)
 {
     uint32_t number = request->endpoint;
     struct core_endpoint *endpoint = endpoint_at(gateway, number);
-    CHECK(endpoint->in_flight > 0);
+    CHECK(endpoint->in_flight > 0 && endpoint->tokens >= request->tokens);
     endpoint->in_flight--;
     endpoint->tokens -= request->tokens;
     uncount_adapter(endpoint, request);
@@ -381,6 +392,7 @@ static void
 refuse(struct gateway *gateway, uint32_t number, enum gateway_refusal refusal)
 {
     struct core_request *request = request_at(gateway, number);
+    CHECK(!gateway->has_refused && request->endpoint == NONE && request->flow == NULL);
     struct gateway_action *action = act(gateway, GATEWAY_REFUSE, NONE);
     action->request = number;
     action->refusal = refusal;
@@ -447,6 +459,8 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *asked)
         return;
     }
     struct core_endpoint *endpoint = &gateway->endpoints[chosen];
+    CHECK(request->endpoint == NONE && request->flow == NULL);
+    CHECK(endpoint->state != GATEWAY_FREE && endpoint->state != GATEWAY_LEAVING); /* S1 */
     count_send(gateway, request, endpoint, ask);
     request->tries++;
     request->state = REQUEST_SENT;
@@ -688,10 +702,7 @@ gateway_create(const struct gateway_config *config)
     gateway->random = config->seed;
     gateway->endpoints = calloc(config->endpoints_max, sizeof(*gateway->endpoints));
     gateway->requests = calloc(config->requests_max, sizeof(*gateway->requests));
-    /* a step scrapes each endpoint and rolls out to it once, and acts three times more on one or
-     * two
-     */
-    gateway->actions = calloc(2 * (size_t)config->endpoints_max + 8, sizeof(*gateway->actions));
+    gateway->actions = calloc(actions_max(config), sizeof(*gateway->actions));
     gateway->scores = calloc(config->endpoints_max, sizeof(*gateway->scores));
     gateway->candidates = calloc(config->endpoints_max, sizeof(*gateway->candidates));
     if (config->keeps_reasons) {
