@@ -133,6 +133,7 @@ connection_free(struct client_connection *connection)
 static void
 idle_remove(struct client_connection *connection)
 {
+    CHECK(connection->call == NULL && connection->target->idle_count > 0);
     TAILQ_REMOVE(&connection->target->idle, connection, link);
     connection->target->idle_count--;
 }
@@ -182,11 +183,15 @@ idle_add(struct client_connection *connection)
         idle_remove(oldest);
         connection_free(oldest);
     }
+    /* nothing of the call is left that another could take for its own */
+    CHECK(http_channel_input_bytes(&connection->channel) == 0 &&
+          http_channel_output_bytes(&connection->channel) == 0);
     connection->is_kept = true;
     http_channel_read(&connection->channel, READ_BYTES);
     connection->idle_ns = clock_now_ns();
     TAILQ_INSERT_TAIL(&target->idle, connection, link);
     target->idle_count++;
+    CHECK(target->idle_count <= options->idle_max);
     arm(connection, connection->idle_ns + options->keep_ns);
 }
 
@@ -222,6 +227,7 @@ static void
 leave(struct http_call *call, enum next_use use)
 {
     struct client_connection *connection = call->connection;
+    CHECK(connection->call == call && connection->target->call_count > 0);
     connection->target->call_count--;
     connection->call = NULL;
     call->connection = NULL;

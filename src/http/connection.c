@@ -43,6 +43,13 @@ output_bytes(const struct http_connection *connection)
     return http_channel_output_bytes(&connection->channel);
 }
 
+static bool
+has_requests(const struct http_connection *connection)
+{
+    return connection->request.is_open ||
+           (connection->http2 != NULL && connection->http2->stream_count > 0);
+}
+
 /* Allowed transitions; http_connection_close alone closes. */
 static const uint32_t EDGES[] = {
     [HTTP_IDLE] = 1u << HTTP_IDLE | 1u << HTTP_HEAD_IN | /* the first: the handshake is over */
@@ -61,7 +68,7 @@ void
 http_connection_enter(struct http_connection *connection, enum http_state state)
 {
     CHECK((EDGES[connection->state] & 1u << state) && connection->has_channel);
-    CHECK(state != HTTP_IDLE || !connection->request.is_open);
+    CHECK(state != HTTP_IDLE || !has_requests(connection));
     if (connection->state == HTTP_IDLE)
         http_idle_remove(connection);
     connection->state = state;
@@ -598,13 +605,6 @@ void
 http_connection_hold(struct http_connection *connection)
 {
     connection->holds++;
-}
-
-static bool
-has_requests(const struct http_connection *connection)
-{
-    return connection->request.is_open ||
-           (connection->http2 != NULL && connection->http2->stream_count > 0);
 }
 
 void

@@ -389,7 +389,7 @@ http2_free(struct http2 *http2)
 {
     if (http2 == NULL)
         return;
-    CHECK(http2->stream_count == 0);
+    CHECK(http2->stream_count == 0 && TAILQ_EMPTY(&http2->news));
     nghttp2_session_del(http2->session);
     free(http2);
 }

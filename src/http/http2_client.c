@@ -92,6 +92,7 @@ static void
 call_free(struct http2_call *call)
 {
     LIST_REMOVE(call, entry);
+    CHECK(call->is_over && call->link->call_count > 0);
     call->link->call_count--;
     loop_timer_destroy(call->timer);
     evbuffer_free(call->out);
@@ -149,6 +150,7 @@ http2_links_close(struct http_target *target)
 static void
 abandon(struct http2_call *call)
 {
+    CHECK(call->target->call_count > 0);
     call->is_over = true;
     call->target->call_count--;
     loop_timer_clear(call->timer);

@@ -144,6 +144,7 @@ http2_stream_open(struct http2 *http2, int32_t id)
     if (http2->connection->state == HTTP_IDLE)
         http_connection_enter(http2->connection, HTTP_STREAMS);
     http2->stream_count++;
+    CHECK(http2->stream_count <= http2->connection->listener->service.streams_max);
     http2->output_due_ns = INT64_MAX;
     restart_time(stream);
     return stream;
@@ -171,7 +172,7 @@ stream_free(struct http2_stream *stream)
     struct http2 *http2 = stream->http2;
     news_remove(stream);
     LIST_REMOVE(stream, link);
-    CHECK(http2->stream_count > 0);
+    CHECK(http2->stream_count > 0 && stream->is_closed);
     http2->stream_count--;
     http_request_clear(&stream->request, HTTP_FREE_ROOM);
     http2_head_fini(stream);

@@ -83,6 +83,10 @@ admit(struct http_listener *listener, int fd, const struct sockaddr *from, struc
         http_connection_open(listener, fd, from, HTTP_ADMITTED, peer);
     if (connection == NULL)
         return;
+    const struct http_pool_options *options = &pool->options;
+    CHECK(pool->connection_count < options->connections_max);
+    CHECK(peer == NULL || options->peer_connections_max == 0 ||
+          peer->connection_count < options->peer_connections_max);
     connection->is_counted = true;
     pool->connection_count++;
     if (peer != NULL)

@@ -93,6 +93,7 @@ body_append(struct http_request *request, const char *data, size_t bytes)
         CHECK(request->body != NULL);
         request->body_room = room;
     }
+    CHECK(needed <= request->body_room);
     memcpy(request->body + request->body_bytes, data, bytes);
     request->body_bytes = needed;
 }

@@ -126,7 +126,7 @@ pool_destroy(struct http_pool *pool)
         http_connection_close(LIST_FIRST(&pool->connections));
     while (!LIST_EMPTY(&pool->listeners))
         http_listener_destroy(LIST_FIRST(&pool->listeners));
-    CHECK(pool->peers.count == 0);
+    CHECK(pool->peers.count == 0 && pool->connection_count == 0 && pool->lingerer_count == 0);
     hash_table_fini(&pool->peers);
     free(pool);
 }
