@@ -135,6 +135,8 @@ calls_check(const struct mesh *mesh)
         const struct core_call *call = &mesh->calls.at[i];
         check_state(mesh, call);
         CHECK(heap_has(&mesh->calls.deadlines, i) == (call->state == CALL_WAITING));
+        CHECK(call->state != CALL_WAITING ||
+              heap_key(&mesh->calls.deadlines, i) == call->deadline_ms);
         add_call(&sums, call);
     }
     check_sums(mesh, &sums);

@@ -39,6 +39,13 @@ heap_has(const struct heap *heap, uint32_t item)
     return item < heap->item_capacity && heap->position[item] != 0;
 }
 
+/* The key of an item that it has. */
+static inline int64_t
+heap_key(const struct heap *heap, uint32_t item)
+{
+    return heap->cells[heap->position[item] - 1].key;
+}
+
 static inline uint32_t
 heap_first(const struct heap *heap)
 {

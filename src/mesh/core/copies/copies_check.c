@@ -121,6 +121,10 @@ check_heaps(const struct pool *pool, const struct core_entry *entry, uint32_t nu
     uint32_t in = heap_has(&pool->lru, number) + heap_has(&pool->young, number) +
                   heap_has(&pool->held, number);
     CHECK(in == loaded);
+    CHECK(!heap_has(&pool->lru, number) || heap_key(&pool->lru, number) == entry->used_ms); /* E1 */
+    CHECK(!heap_has(&pool->held, number) || heap_key(&pool->held, number) == entry->used_ms);
+    CHECK(!heap_has(&pool->queue, number) ||
+          heap_key(&pool->queue, number) == load_queue_key(entry)); /* Q1, Q2 */
 }
 
 static void
@@ -159,6 +163,7 @@ check_pool(const struct mesh *mesh, uint32_t number)
     CHECK(sums.held == pool->held_units);
     CHECK(pool->loading <= pool->loaders || !pool->runtime);             /* Q5 */
     CHECK(pool->runtime || (sums.committed == 0 && sums.resident == 0)); /* K6 */
+    CHECK(!pool->stuck || pool->loading == pool->loaders);               /* R17 */
     CHECK(pool->load_timeout_ms <= mesh->pools.load_timeout_ms);
 }
 

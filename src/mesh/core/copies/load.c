@@ -46,8 +46,8 @@ claims(enum mesh_state state)
 /* ---- in which heaps an entry is ---- */
 
 /* Q1, Q2 as one number: the class, then the longest wait or the latest use. */
-static int64_t
-queue_key(const struct core_entry *entry)
+int64_t
+load_queue_key(const struct core_entry *entry)
 {
     const int64_t most = (INT64_C(1) << CLASS_SHIFT) - 1;
     int64_t time_ms = entry->class == MESH_CLASS_CALL ? entry->waited_ms : entry->used_ms;
@@ -208,13 +208,14 @@ entry_set(struct mesh *mesh, struct core_entry *entry, enum mesh_state state)
         CHECK(pool->loading <= pool->loaders); /* Q5 */
         entry->resident = true;
         pool->ledger.resident += entry->units;
+        CHECK(pool->ledger.resident <= pool->ledger.capacity); /* K3 */
     }
     ledger_check(&pool->ledger);
     entry->state = (uint8_t)state;
     entry->began_ms = mesh->now_ms;
     lru_place(mesh, entry);
     if (state == MESH_STATE_QUEUED)
-        heap_set(&pool->queue, entry_number(mesh, entry), queue_key(entry));
+        heap_set(&pool->queue, entry_number(mesh, entry), load_queue_key(entry));
     else
         heap_remove(&pool->queue, entry_number(mesh, entry));
     if (state == MESH_STATE_EMPTYING)
@@ -253,7 +254,7 @@ set_used(struct mesh *mesh, struct core_entry *entry, int64_t used_ms)
     if (heap_has(&pool->held, number))
         heap_set(&pool->held, number, used_ms);
     if (heap_has(&pool->queue, number))
-        heap_set(&pool->queue, number, queue_key(entry));
+        heap_set(&pool->queue, number, load_queue_key(entry));
 }
 
 void
@@ -314,7 +315,7 @@ load_lift(struct mesh *mesh, struct core_entry *entry, enum mesh_class class)
     entry->class = (uint8_t) class;
     entry->waited_ms = mesh->now_ms;
     if (entry->state == MESH_STATE_QUEUED)
-        heap_set(&pool_of(mesh, entry)->queue, entry_number(mesh, entry), queue_key(entry));
+        heap_set(&pool_of(mesh, entry)->queue, entry_number(mesh, entry), load_queue_key(entry));
 }
 
 /* ---- room ---- */

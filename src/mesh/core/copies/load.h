@@ -63,6 +63,8 @@ void load_touch(struct mesh *mesh, struct core_entry *entry, int64_t used_ms);
 void load_on_clock_set(struct mesh *mesh, int64_t by_ms);
 /* A call was served by the entry. */
 void load_called(struct mesh *mesh, struct core_entry *entry);
+/* Q1, Q2: its key in the queue of loads. */
+int64_t load_queue_key(const struct core_entry *entry);
 /* Q3: raises the class of an entry that a call waits for. */
 void load_lift(struct mesh *mesh, struct core_entry *entry, enum mesh_class class);
 /* The only writer of an entry's state; NONE releases the entry. */
