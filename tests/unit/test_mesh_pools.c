@@ -310,6 +310,51 @@ TEST_CASE_WITH(test_names_of_pools, NULL, NULL)
     assert_int_equal(pool_names_find(NULL, pool_name_number("a")), POOL_UNNAMED);
 }
 
+/* A node's record says that its second pool has no runtime, or is full. */
+static void
+second_pool_is(const char *id, struct mesh_figures figures)
+{
+    const struct mesh_figures of[] = {{.capacity_units = 1000, .free_units = 900}, figures};
+    instance_with((struct mesh_instance){.id = id,
+                                         .session = strcmp(id, "self") == 0 ? session : 7,
+                                         .figures = of[0],
+                                         .pool_types = pool_types,
+                                         .pool_figures = of,
+                                         .pool_count = 2});
+}
+
+static void
+call_for_three_seconds(uint32_t call)
+{
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = call, .model = "x0", .deadline_ms = now_ms + 3000}});
+    tick(1500);
+    assert_seen("answer", 0);
+    tick(1000);
+}
+
+/* R14: a runtime was missing, whatever the other pool has. */
+TEST_CASE(test_call_waits_for_the_runtime_of_its_pool)
+{
+    lose(1);
+    step((struct mesh_event){.kind = MESH_RUNTIME_RESTS, .rest = {.pool = 1, .rests = true}});
+    const struct mesh_figures bare = {
+        .capacity_units = 400, .full = true, .oldest_ms = WALL + HOUR};
+    struct mesh_figures full = bare;
+    full.copies = 4;
+    second_pool_is("self", bare);
+    second_pool_is("other", bare);
+    call_for_three_seconds(1);
+    assert_seen("answer 1 unavailable", 1);
+    second_pool_is("other", full);
+    call_for_three_seconds(2);
+    assert_seen("answer 2 full", 1);
+    call_as(3, "x0", MESH_HOP_ENTRY);
+    pool_runtime(1, 400);
+    step((struct mesh_event){.kind = MESH_RUNTIME_RESTS, .rest = {.pool = 1, .rests = false}});
+    assert_seen("serve 3 x0", 1);
+}
+
 /* A type without constraint needs the pool that takes it. */
 TEST_CASE(test_a_pool_is_needed_for_its_types)
 {

@@ -449,7 +449,8 @@ place_is_bare(const struct tables *tables, const struct place_wish *wish)
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
         const struct instance *instance = &tables->instances[i];
         if (instance->session != 0 && types_allow(rule, instance->labels) &&
-            is_free_to_load(tables, wish, i, false) && !instance_is_bare(instance))
+            is_free_to_load(tables, wish, i, false) &&
+            !figures_are_bare(figures_for(instance, wish->model)))
             return false;
     }
     return true;

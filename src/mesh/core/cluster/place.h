@@ -54,7 +54,7 @@ enum place_refusal {
     PLACE_AT_MOST, /* B3 */
 };
 enum place_refusal place_refusal(const struct tables *tables, const struct place_wish *wish);
-/* All nodes that could load it lack a runtime. */
+/* All nodes that could load it lack a runtime for its type. */
 bool place_is_bare(const struct tables *tables, const struct place_wish *wish);
 const char *place_refusal_text(enum place_refusal refusal);
 /* The most that a node that may hold the model can load; 0: unknown for one of them. */

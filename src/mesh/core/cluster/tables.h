@@ -211,13 +211,18 @@ figures_for(const struct instance *instance, const struct core_model *model)
     return pool == POOL_UNNAMED ? &instance->figures : &instance->pool_figures[pool];
 }
 
-/* The instance has no runtime: neither room nor anything to evict. */
+/* Of an instance or a pool without a runtime: neither room nor anything to evict. */
+static inline bool
+figures_are_bare(const struct mesh_figures *figures)
+{
+    return figures->full && figures->free_units == 0 && figures->copies == 0 &&
+           figures->loading == 0;
+}
+
 static inline bool
 instance_is_bare(const struct instance *instance)
 {
-    const struct mesh_figures *figures = &instance->figures;
-    return figures->full && figures->free_units == 0 && figures->copies == 0 &&
-           figures->loading == 0;
+    return figures_are_bare(&instance->figures);
 }
 
 /* A place counts if its instance's key exists and the place is not older than its process. */
