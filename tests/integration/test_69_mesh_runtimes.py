@@ -670,17 +670,19 @@ class TwoNodes(Pair):
                     self.assertEqual(self.share_of(name, more), share)
 
     def test_the_only_runtime_refuses(self):
-        """Through the other node it is asked again until the deadline, and then tells the same."""
+        """It is called once per call, and its refusal is the answer, through either node, of calls
+        that have no deadline."""
         def refuse(_request, _context):
             raise Refusal(Code.UNAVAILABLE, "not now")
         self.runtimes["node-b"].says["x.Y/Z"] = refuse
         self.registrars["node-a"].register("m", kind="only-b")
-        for registrar in self.registrars.values():
-            self.assertEqual(failure_in_time(registrar, "m"),
+        for calls, registrar in enumerate(self.registrars.values(), start=1):
+            self.assertEqual(failure(start_call(registrar, "m", timeout=None)),
                              (Code.INTERNAL, "ModelRuntime UNAVAILABLE: x.Y/Z: UNAVAILABLE: not now"))
-        last = start_call(self.registrars["node-a"], "m")
+            self.assertEqual(self.runtimes["node-b"].count("x.Y/Z"), calls)
         self.runtimes["node-b"].says.clear()
-        self.assertEqual(last.result(), b"answer:hello")
+        for registrar in self.registrars.values():
+            self.assertEqual(call(registrar, "m"), b"answer:hello")
 
     def test_the_other_node_makes_room(self):
         """One node fails the load, the other is full of models that nobody calls: registering with a

@@ -81,9 +81,6 @@ SKIPPED = {
 DIFFERENT = {
     "EvictionsModelMeshTest.basicEvictionTest": (
         r"took \d+, expected \d+", "wants ModelMesh's pause of 200 ms before an unload; a node has none"),
-    "ModelMeshErrorPropagationTest.errorPropagationTest": (
-        r"expected: <INTERNAL> but was: <RESOURCE_EXHAUSTED>",
-        "a node that may not hold the model asks again while the runtime is UNAVAILABLE, for 60 s"),
     "ModelMeshEtcdFailFastTest.etcdFailFastTest": (
         r"expected: <true> but was: <false>", "wants the end within 5 s; `fail_fast` gives etcd 10 s"),
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls whose tries all fail until R5 (five copies) or R9 (eight tries) ends them, with the texts
- * that KServe ModelMesh's clients know.
+ * Calls whose tries all fail: R5 (five copies) or R9 (eight tries) ends them, with the texts that
+ * KServe ModelMesh's clients know; or the only node that may hold the model has it, and its runtime
+ * refuses them, or fails to load it (R12, R14).
  */
 #include "base/check.h"
 #include "mesh_rig.h"
@@ -39,6 +40,106 @@ TEST_CASE(test_eight_tries_end_a_call)
     }
     assert_seen("answer 1 failed", 1);
     assert_string_equal(answer_text, "8 retry iterations exhausted");
+}
+
+/* This node may not hold m1, and `other` has the only copy. */
+static void
+only_other(const char *copies)
+{
+    static const char *const labels[] = {"b"};
+    static const struct mesh_type_rule rule = {
+        .type = "x", .required = labels, .required_count = 1};
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
+    instance_with((struct mesh_instance){
+        .id = "other",
+        .labels = "b",
+        .session = 7,
+        .figures = {.capacity_units = 1000, .free_units = 500, .oldest_ms = WALL + now_ms}});
+    put_as("m1", "x", copies, WALL + now_ms);
+    begin();
+}
+
+static void
+refuse(uint32_t call)
+{
+    step((struct mesh_event){
+        .kind = MESH_TRY_ENDED,
+        .tried = {.call = call, .number = numbers[call], .end = MESH_END_NOT_HERE, .told = true}});
+}
+
+TEST_CASE(test_refusal_of_the_only_runtime_ends_a_call)
+{
+    only_other("other:loaded");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 1 m1 other hit", 1);
+    refuse(1);
+    assert_seen("forward 1 m1 other load", 1); /* it might have lost the model */
+    assert_seen("answer", 0);
+    end_call(1, MESH_END_FAILED, 0);
+    assert_seen("answer 1 failed", 1);
+}
+
+/* Its runtime has gone since, and may come back. */
+TEST_CASE(test_call_waits_for_the_only_runtime)
+{
+    only_other("other:loaded");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    refuse(1);
+    end_call(1, MESH_END_REFUSED, 0);
+    assert_seen("answer", 0);
+    tick(1000);
+    assert_seen("forward 1 m1 other hit", 1);
+}
+
+/* The node could not serve, without its runtime having been asked. */
+TEST_CASE(test_call_waits_for_the_only_node)
+{
+    only_other("other:loaded");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    end_call(1, MESH_END_NOT_HERE, 0);
+    end_call(1, MESH_END_FAILED, 0);
+    assert_seen("answer", 0);
+    tick(1000);
+    assert_seen("forward 1 m1 other hit", 1);
+}
+
+static void
+ask_to_load(const struct mesh_tried *hit)
+{
+    begin();
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 1,
+                                      .model = "m1",
+                                      .hop = MESH_HOP_LOAD,
+                                      .deadline_ms = now_ms + MINUTE,
+                                      .tried = hit,
+                                      .tried_count = 1}});
+}
+
+/* The other side of the same call. */
+TEST_CASE(test_node_keeps_the_copy_that_a_call_has_tried)
+{
+    put("m1", "");
+    use("m1");
+    const struct mesh_tried hit = {
+        .instance = "self", .list = MESH_LIST_HIT, .since_ms = model_at("m1")->places[0].since_ms};
+    ask_to_load(&hit);
+    assert_seen("answer 1 failed", 1);
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    ask_to_load(&hit);
+    assert_seen("answer 1 refused", 1);
+}
+
+/* A5: the load's failure is the end, as soon as the record shows it. */
+TEST_CASE(test_failed_load_of_the_only_node_ends_a_call)
+{
+    only_other("");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("forward 1 m1 other load", 1);
+    end_call(1, MESH_END_LOAD_FAILED, 0);
+    add_place("m1", "other", MESH_PLACE_FAILED);
+    assert_seen("answer 1 load-failed", 1);
+    assert_string_equal(answer_text, "broken");
 }
 
 TEST_MAIN(.setup = fresh, .teardown = drop)

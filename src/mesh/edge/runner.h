@@ -83,6 +83,13 @@ runner_end_is_last(const struct runner_end *end)
     return end->end == MESH_END_OK || end->is_answered;
 }
 
+/* The runtime of the copy refused the call; the other ends are of nodes. */
+static inline bool
+runner_end_is_told(const struct runner_end *end)
+{
+    return end->said != NULL && end->said_status == STATUS_INTERNAL;
+}
+
 /* UNDER_WAY: runner_try_ended follows. ENDED: it ended at once; `*end` is set. */
 enum runner_begun { RUNNER_UNDER_WAY, RUNNER_ENDED };
 

@@ -254,6 +254,29 @@ give_up_copies(struct mesh *mesh, uint32_t number)
         give_up(mesh, number, MESH_END_FAILED, COPIES_TRIED_TEXT);
 }
 
+/* This node's copy counts as tried unless it was loaded after the call gave up on its load. */
+static bool
+self_is_listed(const struct core_call *call, const struct core_entry *entry)
+{
+    for (uint32_t i = 0; i < call->tried_count; i++) {
+        const struct tried *tried = &call->tried[i];
+        if (tried->instance == INSTANCE_SELF &&
+            (tried->list == MESH_LIST_FIXED ||
+             (tried->list == MESH_LIST_HIT && tried->since_ms == entry->since_ms &&
+              !(tried->left && entry_serves(entry)))))
+            return true;
+    }
+    return false;
+}
+
+/* R12: the copy that this call has tried is here to stay. */
+static bool
+has_in_vain(struct mesh *mesh, const struct core_call *call)
+{
+    const struct core_entry *entry = entry_of(mesh, model_at(mesh, call->model));
+    return entry != NULL && entry->state == MESH_STATE_LOADED && self_is_listed(call, entry);
+}
+
 /* R5, R6: no copy is left to try. */
 static void
 miss(struct mesh *mesh, uint32_t number)
@@ -268,7 +291,8 @@ miss(struct mesh *mesh, uint32_t number)
     if (call->hop == MESH_HOP_LOAD) {
         bool stuck = pool_is_stuck(mesh, call->model); /* R17 */
         if ((stuck || !load_here(mesh, number)) && !wait_for_end(mesh, number))
-            give_up(mesh, number, MESH_END_REFUSED, NULL);
+            give_up(mesh, number, has_in_vain(mesh, call) ? MESH_END_FAILED : MESH_END_REFUSED,
+                    NULL);
         return;
     }
     bool alone = mesh->mirror.session == 0 || mesh->tables.instances[INSTANCE_SELF].session == 0;
@@ -295,21 +319,6 @@ miss(struct mesh *mesh, uint32_t number)
     } else {
         CHECK(load_here(mesh, number));
     }
-}
-
-/* This node's copy counts as tried unless it was loaded after the call gave up on its load. */
-static bool
-self_is_listed(const struct core_call *call, const struct core_entry *entry)
-{
-    for (uint32_t i = 0; i < call->tried_count; i++) {
-        const struct tried *tried = &call->tried[i];
-        if (tried->instance == INSTANCE_SELF &&
-            (tried->list == MESH_LIST_FIXED ||
-             (tried->list == MESH_LIST_HIT && tried->since_ms == entry->since_ms &&
-              !(tried->left && entry_serves(entry)))))
-            return true;
-    }
-    return false;
 }
 
 /* The state of this node's entry as far as the call may use it; NONE: not at all. */
@@ -507,7 +516,11 @@ learn(struct mesh *mesh, struct core_call *call, const struct mesh_event *event)
     enum mesh_list which =
         !served && call->there_hop == MESH_HOP_LOAD ? MESH_LIST_LOAD : MESH_LIST_HIT;
     int64_t since_ms = served ? mesh->entries.at[call->entry].since_ms : call->there_since_ms;
+    uint8_t count = call->tried_count;
     call_list(mesh, call, instance, which, since_ms);
+    if (call->tried_count > count) /* R12 */
+        call->tried[count].told =
+            which == MESH_LIST_HIT ? event->tried.told : event->tried.end == MESH_END_FAILED;
     if (event->tried.end == MESH_END_NOT_HERE && which == MESH_LIST_LOAD)
         elsewhere_learn(mesh, call, instance);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {

@@ -367,6 +367,17 @@ is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
     return false;
 }
 
+/* R12: the copy's runtime refused the call, and its node keeps the copy. */
+static bool
+is_told(const struct place_wish *wish, uint32_t number)
+{
+    uint32_t lists = 0;
+    for (uint32_t i = 0; i < wish->tried_count; i++)
+        if (wish->tried[i].instance == number && wish->tried[i].told)
+            lists |= 1u << wish->tried[i].list;
+    return lists == (1u << MESH_LIST_HIT | 1u << MESH_LIST_LOAD);
+}
+
 /* Room is not missing there: the call excludes the node, it fails to load the model, or it has
  * it and could not serve. A node that refused the load may accept it next time. */
 static bool
@@ -380,7 +391,7 @@ is_hopeless(const struct place_wish *wish, uint32_t number)
     if (place->kind == MESH_PLACE_FAILED)
         return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
     return place->kind == MESH_PLACE_LOADED && was_in_vain(wish, place) &&
-           !is_on_list(wish, number, MESH_LIST_LOAD);
+           (!is_on_list(wish, number, MESH_LIST_LOAD) || is_told(wish, number));
 }
 
 bool

@@ -16,6 +16,7 @@ struct tried {
     uint8_t list; /* enum mesh_list */
     bool passed;  /* R15: skipped, not tried */
     bool left;    /* R17: left while it was loading */
+    bool told;    /* R12: HIT: its runtime refused the call; LOAD: and the copy stays */
 };
 
 struct place_wish {
