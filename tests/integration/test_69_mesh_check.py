@@ -117,7 +117,7 @@ class TestFailFast(unittest.TestCase):
         self.addCleanup(etcd.__exit__)
         node = self.node(etcd)
         self.assertEqual(node.wait_exit(), 2, node.stderr)
-        self.assertRegex(node.stderr, "shoald: mesh: store: etcd was not reached within 10 s: "
+        self.assertRegex(node.stderr, "shoald: mesh: store: etcd was not reached within 4 s: "
                                       f".*127.0.0.1:{etcd.port}")
         self.assertNotIn("ready pipelines=", node.stderr)
         node.check_nothing_left()

@@ -416,8 +416,6 @@ struct runner_view {
 };
 
 void runner_look(struct mesh_runner *runner, struct runner_view *view);
-/* The store's last failure; "": none. Loop thread. */
-const char *runner_trouble(const struct mesh_runner *runner);
 
 /*
  * Shows at most `count` instances, starting at `from` (0: the first), in no particular order.

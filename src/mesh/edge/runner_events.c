@@ -310,7 +310,6 @@ on_trouble(void *context, const struct error *error)
 {
     struct mesh_runner *runner = context;
     int64_t now_ns = clock_now_ns();
-    runner->store_log.trouble = *error;
     if (runner->store_log.trouble_ns != 0 &&
         now_ns - runner->store_log.trouble_ns < RUNNER_QUIET_NS)
         return;
@@ -339,12 +338,6 @@ on_batch_limit(void *context, size_t operations, const struct error *error)
         return;
     runner->store_log.batches_ns = now_ns;
     log_warn("mesh_store_batches operations=%zu error=\"%s\"", operations, error->text);
-}
-
-const char *
-runner_trouble(const struct mesh_runner *runner)
-{
-    return runner->store_log.trouble.text;
 }
 
 struct store_events

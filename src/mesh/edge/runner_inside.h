@@ -80,7 +80,6 @@ struct own_record {
 
 /* Times of the last log lines about the store, which limit their rate. */
 struct store_log {
-    struct error trouble; /* the store's last */
     int64_t trouble_ns;
     int64_t batches_ns; /* a smaller limit of batches */
     int64_t refused_ns; /* a record that cannot be written */

@@ -167,6 +167,7 @@ call_settle(struct etcd_call *call, const struct etcd_verdict *verdict)
     }
     if (verdict->endpoint_bad) {
         etcd->figures.endpoint_failures++;
+        etcd->trouble = verdict->error;
         etcd_endpoints_failed(&etcd->endpoints, call->endpoint, now_ns);
     } else {
         etcd_endpoints_worked(&etcd->endpoints, call->endpoint);

@@ -85,6 +85,12 @@ etcd_destroy(struct etcd *etcd)
     free(etcd);
 }
 
+const char *
+etcd_trouble(const struct etcd *etcd)
+{
+    return etcd->trouble.text;
+}
+
 const struct etcd_figures *
 etcd_figures(const struct etcd *etcd)
 {

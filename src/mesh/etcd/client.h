@@ -34,6 +34,7 @@ struct etcd {
     struct etcd_wire *wire;
     struct etcd_endpoints endpoints;
     struct etcd_figures figures;
+    struct error trouble; /* of the last request that failed */
     int64_t call_timeout_ns;
     size_t pieces_bytes_max; /* of a watch's fragmented revisions */
 

@@ -88,6 +88,8 @@ struct etcd_figures {
                            or belong to other changes than before (which mirrors notice) */
 };
 const struct etcd_figures *etcd_figures(const struct etcd *etcd);
+/* Why the last request to fail did, also of a call that is tried again; "": none has. */
+const char *etcd_trouble(const struct etcd *etcd);
 
 /* The last call that needs space (a put, a lease) was refused for lack of it. Deletions, renewals
  * and reads still work. */
