@@ -149,6 +149,7 @@ def run_part(part, shoald, upgrade):
     with tempfile.TemporaryDirectory(prefix="shoal-interop.") as folder:
         results = pathlib.Path(folder) / "results"
         log = pathlib.Path(f"build/interop/{part.name}-checks.log")
+        log.parent.mkdir(parents=True, exist_ok=True)
         variables = {"INTEROP_RESULTS": str(results), "INTEROP_FOLDER": folder,
                      "INTEROP_SOURCE": str(source),
                      "INTEROP_GRPC": f"127.0.0.1:{shoald.grpc_port}",

@@ -77,8 +77,8 @@ gateway_look_band(const struct gateway *gateway, uint32_t position, struct gatew
     return first->is_used;
 }
 
-/* What the requests say of an endpoint. */
-struct sums {
+/* Sums over the requests at an endpoint. */
+struct request_sums {
     uint32_t in_flight;
     uint32_t of_adapters;
     uint64_t tokens;
@@ -99,7 +99,7 @@ check_down(const struct core_endpoint *endpoint)
 }
 
 static void
-check_endpoint(const struct gateway *gateway, uint32_t number, const struct sums *sums)
+check_endpoint(const struct gateway *gateway, uint32_t number, const struct request_sums *sums)
 {
     const struct core_endpoint *endpoint = &gateway->endpoints[number];
     CHECK(endpoint->in_flight == sums->in_flight && endpoint->tokens == sums->tokens);
@@ -128,7 +128,7 @@ check_request(const struct core_request *request)
 void
 gateway_check(const struct gateway *gateway)
 {
-    struct sums *sums = calloc(gateway->config.endpoints_max, sizeof(*sums));
+    struct request_sums *sums = calloc(gateway->config.endpoints_max, sizeof(*sums));
     CHECK(sums != NULL);
     for (uint32_t i = 0; i < gateway->config.requests_max; i++) {
         const struct core_request *request = &gateway->requests[i];

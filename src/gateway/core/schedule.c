@@ -380,7 +380,6 @@ schedule(struct gateway *gateway, const struct core_request *request, const stru
         return NONE;
     gateway->draft.usable_count = task.count;
     drop_unlisted(&task);
-=======
     filter(&task, NULL);
     for (uint32_t i = 0; i < data->filter_count; i++)
         filter(&task, &data->filters[i]);
