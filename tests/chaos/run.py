@@ -73,6 +73,11 @@ ROWS = (
         "no process, no memory, no file that stops the next start", {"count": 200}, 0.1),
 )
 
+KILLS = "kills of workers"
+UNITS = {"kills": KILLS, "python": KILLS, "streams": KILLS, "stops": "stops of workers",
+         "silences": "stops for good", "reloads": "reloads", "bad-item": "batches",
+         "coordinator": "kills of the daemon"}
+
 
 class Run:
     """The rows' arguments: daemons and loads, each with a folder, a seed and a log that is kept."""
@@ -181,15 +186,27 @@ def write_json(path, run, reports, options):
                   file, indent=1)
 
 
+def help_end():
+    sizes = [f"  {row.name:<16}{amount:>6,} {UNITS.get(row.name, what)}" for row in ROWS
+             for what, amount in row.full.items()]
+    return "\n".join((
+        "Sizes of --full:", *sizes, "",
+        "    ./dev chaos --full --only python --only streams",
+        "                                 10,000 kills of each, then both shortly with the sanitizers"))
+
+
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], prog="./dev chaos")
-    parser.add_argument("--build", default=os.environ.get("SHOAL_BUILD_DIR"))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], prog="./dev chaos", epilog=help_end(),
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.environ.get("SHOAL_BUILD_DIR"), help="the build folder")
     amount = parser.add_mutually_exclusive_group()
-    amount.add_argument("--seconds", type=float, default=SECONDS_DEFAULT)
-    amount.add_argument("--full", action="store_true")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--only", action="append", choices=[row.name for row in ROWS])
-    parser.add_argument("--json", metavar="FILE")
+    amount.add_argument("--seconds", type=float, default=SECONDS_DEFAULT,
+                        help=f"divided among the rows, default {SECONDS_DEFAULT}")
+    amount.add_argument("--full", action="store_true", help="the sizes below, however long they take")
+    parser.add_argument("--seed", type=int, help="draws the same victims, moments and lengths")
+    parser.add_argument("--only", action="append", choices=[row.name for row in ROWS],
+                        help="only this row; may be repeated")
+    parser.add_argument("--json", metavar="FILE", help="write all results")
     parser.add_argument("--sanitized", metavar="BUILD", action="append", default=[],
                         help="then repeat briefly with this build")
     options = parser.parse_args(arguments)
