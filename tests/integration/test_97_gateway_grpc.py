@@ -11,6 +11,7 @@ ctest: timeout=240
 """
 
 import concurrent.futures
+import http.client
 import os
 import queue
 import signal
@@ -210,6 +211,34 @@ class Hostile(Foreign):
         super().close()
 
 
+class Link:
+    """A client's connection, frame by frame."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+        self.file = self.socket.makefile("rb")
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+
+    def ask(self, stream, method, message, flags=END_STREAM):
+        head = fields((b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"x"),
+                      (b":path", f"/{INFERENCE}/{method}".encode()), (b"te", b"trailers"),
+                      (b"content-type", b"application/grpc"))
+        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, head) + frame(
+            DATA, flags, stream, struct.pack(">BI", 0, len(message)) + message))
+
+    def hear(self, kind, stream):
+        """The payload of the next frame of that kind and stream; others are skipped."""
+        while True:
+            high, low, found, _, at = struct.unpack(">BHBBI", self.file.read(9))
+            payload = self.file.read(high << 16 | low)
+            if (found, at) == (kind, stream):
+                return payload
+
+    def close(self):
+        self.file.close()
+        self.socket.close()
+
+
 def fail(code, text="as told"):
     def behave(_, context):
         context.abort(code, text)
@@ -301,6 +330,28 @@ class Fakes(Case):
         self.assertEqual(failure(self.ask())[0], Code.UNAVAILABLE)
         self.wait_figure(gateway, "requests_open", 0)
         self.wait_figure(gateway, "bodies_bytes", 0)
+
+    def test_a_gateway_that_stops_is_not_ready(self):
+        """It takes no more connections, but requests of those that it has."""
+        gateway = self.start("one")
+        self.fakes[0].behave = lambda messages, _: messages
+        link = Link(gateway.port)
+        self.addCleanup(link.close)
+        link.ask(1, "ModelStreamInfer", named("echo"), 0)
+        link.hear(DATA, 1)
+        plain = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
+        self.addCleanup(plain.close)
+        for code in (200, 503):
+            plain.request("GET", "/health")
+            answer = plain.getresponse()
+            self.assertEqual((answer.status, answer.read()), (code, b'{"endpoints":1}'))
+            if code == 200:
+                gateway.process.send_signal(signal.SIGTERM)
+                link.hear(GOAWAY, 0)
+        link.ask(3, "ServerReady", b"")
+        self.assertEqual(link.hear(DATA, 3), bytes(5))
+        link.socket.sendall(frame(DATA, END_STREAM, 1))
+        self.assertEqual(gateway.process.wait(WAIT_SECONDS), 0)
 
     def test_a_port_that_refuses(self):
         """It takes neither HTTP from its server nor gRPC from others."""

@@ -21,7 +21,7 @@ answer_yes(struct llm_proxy *proxy, struct bytes *out)
 static void
 answer_ready(struct llm_proxy *proxy, struct bytes *out)
 {
-    if (endpoint_pool_usable(proxy->endpoints) > 0)
+    if (proxy_is_ready(proxy))
         wire_append_number(out, 1, 1);
 }
 

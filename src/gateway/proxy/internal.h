@@ -122,6 +122,13 @@ struct llm_proxy {
     void *drained_context;
 };
 
+/* It takes requests, and has an endpoint for them. */
+static inline bool
+proxy_is_ready(const struct llm_proxy *proxy)
+{
+    return !proxy->is_draining && endpoint_pool_usable(proxy->endpoints) > 0;
+}
+
 /* ---- exchange.c ---- */
 
 /* NULL: requests_max are open. The key, if not NULL, was taken; it is released with the exchange.

@@ -129,7 +129,7 @@ answer_health(struct llm_proxy *proxy, struct http_request *request)
     uint32_t usable = endpoint_pool_usable(proxy->endpoints);
     int used = snprintf(text, sizeof(text), "{\"endpoints\":%u}", usable);
     struct bytes json = {.data = text, .used = (size_t)used};
-    openai_answer_json(request, usable > 0 ? 200 : 503, &json);
+    openai_answer_json(request, proxy_is_ready(proxy) ? 200 : 503, &json);
 }
 
 /* False: it was refused. */
