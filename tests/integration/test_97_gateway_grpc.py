@@ -30,7 +30,7 @@ from shoal_fixture import (SOURCE, WAIT_SECONDS, Shoald, free_port, main, node, 
                            wait_until)
 from shoal_streams import Stream, emission, is_final, words
 from test_97_gateway import Gateway
-from test_97_model_server import Foreign
+from test_97_model_server import RARELY, Foreign
 
 sys.path.insert(0, str(SOURCE / "clients" / "python"))
 import shoal  # noqa: E402
@@ -352,6 +352,24 @@ class Fakes(Case):
         self.assertEqual(link.hear(DATA, 3), bytes(5))
         link.socket.sendall(frame(DATA, END_STREAM, 1))
         self.assertEqual(gateway.process.wait(WAIT_SECONDS), 0)
+
+    def test_reports_in_trailers(self):
+        """The page is read once: the queue is known from answers."""
+        gateway = self.start("one", **RARELY)
+        for waiting, is_error in ((7, False), (12, False), (3, True)):
+            entry = b"\x0a\x10requests_waiting\x11" + struct.pack("<d", waiting)
+            report = b"\x42" + bytes([len(entry)]) + entry
+
+            def behave(message, context, report=report, is_error=is_error):
+                context.set_trailing_metadata((("endpoint-load-metrics-bin", report),))
+                if is_error:
+                    context.abort(Code.INTERNAL, "with a report")
+                return message
+            self.fakes[0].behave = behave
+            call = self.ask()
+            self.assertEqual(call.code(), Code.INTERNAL if is_error else Code.OK)
+            self.assertNotIn("endpoint-load-metrics-bin", dict(call.trailing_metadata()))
+            self.wait_figure(gateway, 'endpoint_waiting{endpoint="one"}', waiting)
 
     def test_a_port_that_refuses(self):
         """It takes neither HTTP from its server nor gRPC from others."""

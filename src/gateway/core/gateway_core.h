@@ -299,7 +299,7 @@ struct gateway_event {
     uint64_t answer_tokens;
     struct gateway_ask ask;              /* REQUEST, TRY_FAILED */
     struct gateway_figures figures;      /* SCRAPED */
-    struct gateway_report report;        /* STARTED */
+    struct gateway_report report;        /* STARTED, ENDED: as its trailers say */
     const struct gateway_routes *routes; /* ROUTED */
 };
 

@@ -581,30 +581,6 @@ on_try_failed(struct gateway *gateway, const struct gateway_event *event)
     leave_look(gateway, endpoint);
 }
 
-static void
-on_ended(struct gateway *gateway, const struct gateway_event *event)
-{
-    struct core_request *request = request_at(gateway, event->request);
-    if (request->state == REQUEST_QUEUED) {
-        CHECK(event->end == GATEWAY_END_CANCELLED);
-        gateway->counts.queue_left++;
-        queue_remove(gateway, event->request);
-        request_free(request);
-        return;
-    }
-    CHECK(request->state == REQUEST_STARTED ||
-          (request->state == REQUEST_SENT && event->end == GATEWAY_END_CANCELLED));
-    uint32_t endpoint = take_back(gateway, request);
-    if (event->end == GATEWAY_END_OK) {
-        share_count(gateway, request, event);
-        objective_count(gateway, request, event);
-    }
-    if (event->end == GATEWAY_END_BROKE)
-        suspect(gateway, endpoint, request->port);
-    request_free(request);
-    leave_look(gateway, endpoint);
-}
-
 /* S3: newer than the last scrape. A report without a queue leaves the count of what was sent. */
 static void
 take_report(struct gateway *gateway, struct core_endpoint *endpoint,
@@ -623,6 +599,31 @@ take_report(struct gateway *gateway, struct core_endpoint *endpoint,
         endpoint->running = report->running;
     if (report->has_adapters)
         take_adapters(gateway, endpoint, report->adapters, report->adapter_count);
+}
+
+static void
+on_ended(struct gateway *gateway, const struct gateway_event *event)
+{
+    struct core_request *request = request_at(gateway, event->request);
+    if (request->state == REQUEST_QUEUED) {
+        CHECK(event->end == GATEWAY_END_CANCELLED);
+        gateway->counts.queue_left++;
+        queue_remove(gateway, event->request);
+        request_free(request);
+        return;
+    }
+    CHECK(request->state == REQUEST_STARTED ||
+          (request->state == REQUEST_SENT && event->end == GATEWAY_END_CANCELLED));
+    uint32_t endpoint = take_back(gateway, request);
+    if (event->end == GATEWAY_END_OK) {
+        take_report(gateway, endpoint_at(gateway, endpoint), &event->report);
+        share_count(gateway, request, event);
+        objective_count(gateway, request, event);
+    }
+    if (event->end == GATEWAY_END_BROKE)
+        suspect(gateway, endpoint, request->port);
+    request_free(request);
+    leave_look(gateway, endpoint);
 }
 
 static void

@@ -115,6 +115,8 @@ answer_headers(const struct exchange *exchange, const struct http_call *call,
 
 /* ---- the core ---- */
 
+const struct gateway_report forward_no_report = {.has_waiting = false};
+
 static void
 step(struct exchange *exchange, struct gateway_event event)
 {
@@ -144,7 +146,7 @@ static void
 start(struct exchange *exchange, const struct http_call *call)
 {
     struct load_report report;
-    report.figures = (struct gateway_report){.has_waiting = false};
+    report.figures = forward_no_report;
     for (const char *const *name = load_report_headers; *name != NULL; name++) {
         const char *value = http_call_header(call, *name);
         if (value != NULL)
@@ -166,7 +168,7 @@ note_times(const struct exchange *exchange)
 }
 
 void
-forward_ended(struct exchange *exchange, enum gateway_end how)
+forward_ended(struct exchange *exchange, enum gateway_end how, const struct gateway_report *report)
 {
     uint64_t *counters = exchange->proxy->counters;
     const struct usage *usage = &exchange->usage;
@@ -181,6 +183,7 @@ forward_ended(struct exchange *exchange, enum gateway_end how)
     account_log(exchange, exchange->code, is_whole ? "answered" : "cut");
     step(exchange, (struct gateway_event){.kind = GATEWAY_ENDED,
                                           .end = how,
+                                          .report = *report,
                                           .prompt_tokens = usage->prompt_tokens,
                                           .answer_tokens = usage->answer_tokens});
 }
@@ -275,7 +278,7 @@ cut_short(struct exchange *exchange, enum gateway_end how)
     struct http_request *request = exchange->request;
     struct http_piece piece = {.data = event, .bytes = sizeof(event) - 1};
     bool may_say = exchange->is_events && exchange->line_ends == EVENT_LINE_ENDS;
-    forward_ended(exchange, how);
+    forward_ended(exchange, how, &forward_no_report);
     exchange_free(exchange);
     if (!may_say) {
         http_answer_abort(request);
@@ -292,13 +295,13 @@ answer_whole(struct exchange *exchange, struct http_call *call)
     struct http_header headers[HEADERS_MAX];
     int code = http_call_code(call);
     if (!exchange->is_held) {
-        forward_ended(exchange, GATEWAY_END_OK);
+        forward_ended(exchange, GATEWAY_END_OK, &forward_no_report);
         exchange_free(exchange);
         http_answer_end(request);
         return;
     }
     start(exchange, call);
-    forward_ended(exchange, GATEWAY_END_OK);
+    forward_ended(exchange, GATEWAY_END_OK, &forward_no_report);
     size_t count = answer_headers(exchange, call, headers);
     struct http_piece piece = {.data = exchange->held.data, .bytes = exchange->held.used};
     char id[REQUEST_ID_BYTES]; /* the exchange's may be another's when the answer is written */

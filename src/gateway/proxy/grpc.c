@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
+#include "gateway/scan/load_report.h"
 #include "gateway/scan/oip_call.h"
 #include "wire/wire.h"
 
@@ -270,13 +271,26 @@ passed(const struct http2_call *call, enum http2_block block, struct http_header
     return forward_keep_passing(headers, own_count, count);
 }
 
+/* The server's load, as a block of its answer reports it. */
+static const struct gateway_report *
+read_report(const struct http2_call *call, enum http2_block block, struct load_report *report)
+{
+    report->figures = forward_no_report;
+    for (const char *const *name = load_report_headers; *name != NULL; name++) {
+        const char *value = http2_call_find(call, block, *name);
+        if (value != NULL)
+            load_report_read(*name, value, report);
+    }
+    return &report->figures;
+}
+
 /* From here on the client sees this server's answer. */
 static void
 begin_answer(struct exchange *exchange, const struct http2_call *call)
 {
-    static const struct gateway_report nothing = {.has_waiting = false};
+    struct load_report report;
     struct http_header headers[HEADERS_MAX] = {{"x-request-id", exchange->id}};
-    forward_started(exchange, &nothing);
+    forward_started(exchange, read_report(call, HTTP2_HEAD, &report));
     forget_messages(exchange);
     http_answer_begin(exchange->request, 200, headers, passed(call, HTTP2_HEAD, headers, 1),
                       on_writable);
@@ -330,7 +344,7 @@ broke(struct exchange *exchange, enum gateway_end how)
                                               .message = "the model server broke off its answer"};
     struct http_request *request = exchange->request;
     exchange->code = (int)STATUS_UNAVAILABLE;
-    forward_ended(exchange, how);
+    forward_ended(exchange, how, &forward_no_report);
     exchange_free(exchange);
     grpc_break_off(request, &error);
 }
@@ -352,13 +366,14 @@ answer_end(struct exchange *exchange, const struct http2_call *call, enum http2_
     char id[REQUEST_ID_BYTES]; /* the exchange's may be another's when the answer is written */
     memcpy(id, exchange->id, sizeof(id));
     headers[0] = (struct http_header){"x-request-id", id};
+    struct load_report report;
     bool is_begun = exchange->state == EXCHANGE_STARTED;
     bool is_head = block == HTTP2_HEAD && !is_begun;
     if (is_head)
-        forward_started(exchange, &(struct gateway_report){.has_waiting = false});
+        forward_started(exchange, &forward_no_report);
     else if (!is_begun)
         begin_answer(exchange, call);
-    forward_ended(exchange, GATEWAY_END_OK);
+    forward_ended(exchange, GATEWAY_END_OK, read_report(call, block, &report));
     exchange_free(exchange);
     if (is_head)
         http_answer(request, 200, headers, passed(call, block, headers, 1), NULL, 0);

@@ -19,7 +19,7 @@ exchange_refuse(struct exchange *exchange, const struct openai_error *error)
     told.request_id = id;
     exchange_cancel(exchange);
     if (is_answering)
-        forward_ended(exchange, GATEWAY_END_CANCELLED);
+        forward_ended(exchange, GATEWAY_END_CANCELLED, &forward_no_report);
     else
         account_log(exchange, error->code, "refused");
     if (exchange->state == EXCHANGE_PLACED)

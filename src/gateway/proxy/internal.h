@@ -197,7 +197,10 @@ size_t forward_keep_passing(struct http_header headers[HEADERS_MAX], size_t own_
 /* Events for the core: the try failed before the client saw anything; the answer begins, ends. */
 void forward_try_failed(struct exchange *exchange, enum gateway_failure failure);
 void forward_started(struct exchange *exchange, const struct gateway_report *report);
-void forward_ended(struct exchange *exchange, enum gateway_end how);
+void forward_ended(struct exchange *exchange, enum gateway_end how,
+                   const struct gateway_report *report);
+/* Nothing is reported. */
+extern const struct gateway_report forward_no_report;
 
 /* ---- account.c ---- */
 
