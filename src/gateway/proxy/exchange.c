@@ -9,6 +9,14 @@
 #include "base/clock.h"
 #include "gateway/proxy/internal.h"
 
+void
+exchange_enter(struct exchange *exchange, enum exchange_state state)
+{
+    CHECK(state == exchange->state + 1 ||
+          (state == EXCHANGE_FREE && exchange->state != EXCHANGE_FREE));
+    exchange->state = state;
+}
+
 struct exchange *
 exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api_key *key)
 {
@@ -18,7 +26,7 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     struct exchange *exchange = &proxy->exchanges[number];
     proxy->first_free = exchange->next_free;
     proxy->open_count++;
-    exchange->state = EXCHANGE_READING;
+    exchange_enter(exchange, EXCHANGE_READING);
     exchange->request = request;
     exchange->began_ns = clock_now_ns();
     exchange->call = NULL;
@@ -54,7 +62,9 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
 void
 exchange_forget_body(struct exchange *exchange)
 {
-    exchange->proxy->bodies_bytes -= exchange->body_room + exchange->own_bytes;
+    size_t bytes = exchange->body_room + exchange->own_bytes;
+    CHECK(exchange->proxy->bodies_bytes >= bytes);
+    exchange->proxy->bodies_bytes -= bytes;
     free(exchange->body);
     free(exchange->own_name);
     free(exchange->blocks);
@@ -80,7 +90,7 @@ void
 exchange_free(struct exchange *exchange)
 {
     struct llm_proxy *proxy = exchange->proxy;
-    CHECK(exchange->state != EXCHANGE_FREE && exchange->call == NULL && exchange->stream == NULL);
+    CHECK(exchange->call == NULL && exchange->stream == NULL);
     if (exchange->key != NULL)
         api_key_release(exchange->key, exchange->used);
     exchange->key = NULL;
@@ -92,10 +102,12 @@ exchange_free(struct exchange *exchange)
     loop_timer_destroy(exchange->timer);
     exchange->model_name = exchange->routed_path = exchange->sent_model = NULL;
     exchange->timer = NULL;
-    exchange->state = EXCHANGE_FREE;
+    exchange_enter(exchange, EXCHANGE_FREE);
     exchange->next_free = proxy->first_free;
     proxy->first_free = exchange->number;
+    CHECK(proxy->open_count > 0);
     proxy->open_count--;
+    CHECK(proxy->open_count > 0 || proxy->bodies_bytes == 0);
     if (proxy->on_drained != NULL && proxy->open_count == 0)
         loop_timer_set(proxy->drain, 0); /* its answer is still to be written */
 }

@@ -136,7 +136,7 @@ forward_try_failed(struct exchange *exchange, enum gateway_failure failure)
 void
 forward_started(struct exchange *exchange, const struct gateway_report *report)
 {
-    exchange->state = EXCHANGE_STARTED;
+    exchange_enter(exchange, EXCHANGE_STARTED);
     exchange->used = exchange->tokens; /* at least, also if the client leaves */
     exchange->first_ns = clock_now_ns();
     step(exchange, (struct gateway_event){.kind = GATEWAY_STARTED, .report = *report});

@@ -129,7 +129,7 @@ forget_messages(struct exchange *exchange)
 static void
 place(struct exchange *exchange)
 {
-    exchange->state = EXCHANGE_PLACED;
+    exchange_enter(exchange, EXCHANGE_PLACED);
     endpoint_pool_step(exchange->proxy->endpoints,
                        &(struct gateway_event){.kind = GATEWAY_REQUEST,
                                                .request = exchange->number,

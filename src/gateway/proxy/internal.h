@@ -139,6 +139,8 @@ struct exchange *exchange_begin(struct llm_proxy *proxy, struct http_request *re
 void exchange_forget_body(struct exchange *exchange);
 /* The request has been answered or dropped: frees the exchange. */
 void exchange_free(struct exchange *exchange);
+/* The only writer of its state: one after the other, and free after any. */
+void exchange_enter(struct exchange *exchange, enum exchange_state state);
 /* Puts a model's name, which needs no escapes in JSON, in the place of the one that came. NULL:
  * puts that back, if another try had another. */
 void exchange_rewrite(struct exchange *exchange, const char *model);

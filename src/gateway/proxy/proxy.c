@@ -113,7 +113,7 @@ on_body_end(struct http_request *request)
                                                          .message = mistake});
         return;
     }
-    exchange->state = EXCHANGE_PLACED;
+    exchange_enter(exchange, EXCHANGE_PLACED);
     endpoint_pool_step(exchange->proxy->endpoints,
                        &(struct gateway_event){.kind = GATEWAY_REQUEST,
                                                .request = exchange->number,
