@@ -237,6 +237,8 @@ lane_close(struct lane *lane)
     CHECK(atomic_load(&lane->refs) == 0);
     CHECK(share_total(&lane->share) == 0 && atomic_load(&lane->waiting) == 0 &&
           atomic_load(&lane->models_waiting) == 0);
+    CHECK(atomic_load(&lane->streaming) == 0 && atomic_load(&lane->piece_in_hand) == 0 &&
+          atomic_load(&lane->share.callers) == 0);
     free_parts(lane);
     lane_enter_state(lane, LANE_UNUSED);
 }

@@ -116,6 +116,7 @@ take_piece(struct lane *lane, struct payload_view *view)
     case RING_LOST:
     case RING_CORRUPT: lane_report_corrupt(lane, "ring of pieces"); return false;
     }
+    CHECK(atomic_load_explicit(&lane->piece_in_hand, memory_order_relaxed) == 0); /* one popper */
     atomic_store_explicit(&lane->piece_in_hand, piece.block + 1, memory_order_relaxed);
     struct request *request = request_of(lane, &piece);
     if (request != NULL)

@@ -418,6 +418,7 @@ wait_queue_destroy(struct wait_queue *queue)
         CHECK(pthread_join(queue->thread, NULL) == 0);
     }
     CHECK(TAILQ_EMPTY(&queue->waiters) && wait_queue_count(queue) == 0 && queue->bytes == 0);
+    CHECK(share_total(&queue->share) == 0 && atomic_load(&queue->share.callers) == 0);
     CHECK(pthread_mutex_destroy(&queue->lock) == 0);
     free(queue);
 }
