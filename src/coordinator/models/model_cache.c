@@ -208,7 +208,7 @@ model_cache_reserve(struct model_cache *cache, struct model_cache_entry *place, 
 void
 model_cache_resize(struct model_cache *cache, struct model_cache_entry *place, uint64_t bytes)
 {
-    CHECK(place->reserved);
+    CHECK(place->reserved && cache->used_bytes >= place->bytes);
     cache->used_bytes = cache->used_bytes - place->bytes + bytes;
     if (place->state == MODEL_IS_UNLOADING || place->state == MODEL_IS_FAILED)
         cache->leaving_bytes = cache->leaving_bytes - place->bytes + bytes;
@@ -257,6 +257,7 @@ static void
 leave(struct model_cache *cache, struct model_cache_entry *place, enum model_state state)
 {
     bool loaded = place->state == MODEL_IS_LOADED;
+    CHECK(!loaded || (place->reserved && cache->loaded > 0));
     CHECK(loaded || (place->state == MODEL_IS_LOADING && place->begun));
     if (loaded) {
         list_remove(&place->link);

@@ -221,6 +221,7 @@ model_free_unused(struct model *model)
         free_infos(&model->info);
     if (!model->forgotten || model->attention || model->swept)
         return; /* somebody still looks at it */
+    CHECK(model->catalog->numbers[model->number] == model);
     model->catalog->numbers[model->number] = NULL;
     model_source_fini(&model->source);
     model_source_fini(&model->next);
@@ -237,6 +238,7 @@ model_forget(struct model *model)
     hash_table_remove(&model->registry->models, &model->entry);
     if (!model->hidden)
         model_list_remove(model);
+    CHECK(!model->forgotten && model->catalog->known > 0);
     model->forgotten = true;
     model->catalog->known--;
     model_free_unused(model);
