@@ -73,6 +73,7 @@ call_free(struct etcd_call *call)
         etcd->token_call = NULL;
     etcd_token_leave(etcd, &call->token_wait);
     TAILQ_REMOVE(&etcd->calls, call, link);
+    CHECK(etcd->running >= call->counted);
     etcd->running -= call->counted;
     loop_timer_destroy(call->timer);
     bytes_fini(&call->plan.body);

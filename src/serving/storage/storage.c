@@ -214,6 +214,7 @@ carry_out(struct fetcher *worker, struct storage_fetch *fetch)
         error_clear(&fetch->error); /* of a stale model */
     drop_entries(storage, given);
     pthread_mutex_lock(&storage->lock);
+    CHECK(worker->fetch == fetch);
     worker->fetch = NULL;
     count_end(&storage->counts, fetch, &job);
     list_add(&storage->ended, fetch);
