@@ -22,9 +22,24 @@
 static void start(struct container *container);
 
 static void
+enter(struct container *container, enum container_state state)
+{
+    static const uint32_t from[] = {
+        [CONTAINER_PAUSES] = 1u << CONTAINER_PAUSES | 1u << CONTAINER_RUNS,
+        [CONTAINER_RUNS] = 1u << CONTAINER_PAUSES,
+        [CONTAINER_STOPS] = 1u << CONTAINER_RUNS,
+        [CONTAINER_STOPPED] = 1u << CONTAINER_PAUSES | 1u << CONTAINER_STOPS,
+    };
+    bool has_process = state == CONTAINER_RUNS || state == CONTAINER_STOPS;
+    CHECK((from[state] & 1u << container->state) != 0);
+    CHECK(has_process == (container->process.pid > 0));
+    container->state = state;
+}
+
+static void
 set_state(struct container *container, enum container_state state)
 {
-    container->state = state;
+    enter(container, state);
     container->options.on_change(container->options.context);
 }
 
@@ -236,7 +251,7 @@ void
 container_stop(struct container *container)
 {
     if (container->state == CONTAINER_RUNS) {
-        container->state = CONTAINER_STOPS;
+        enter(container, CONTAINER_STOPS);
         spawned_signal(&container->process, SIGTERM);
         loop_timer_set(container->timer, container->options.stop_ns);
     } else if (container->state == CONTAINER_PAUSES) {

@@ -78,6 +78,16 @@ is_known(const struct pool_member *first, uint32_t count, uint32_t number)
     return false;
 }
 
+/* All workers that knew it have confirmed its end or died: its number is free. */
+static void
+forget(struct worker_pools *pools, uint32_t number)
+{
+    struct lane_client_region *client_region = &pools->client_regions[number];
+    CHECK(!is_known(pools->members, pools->pool_member_count, number));
+    close(client_region->fd);
+    *client_region = (struct lane_client_region){.fd = -1};
+}
+
 static void
 free_if_left(struct worker_pools *pools, uint32_t number)
 {
@@ -86,8 +96,7 @@ free_if_left(struct worker_pools *pools, uint32_t number)
         is_known(pools->members, pools->pool_member_count, number))
         return;
     take_pages_out(client_region); /* again: a worker in a run may have written there */
-    close(client_region->fd);
-    *client_region = (struct lane_client_region){.fd = -1};
+    forget(pools, number);
 }
 
 /* ---- telling the workers ---- */
@@ -217,8 +226,7 @@ go_on_ending(struct worker_pools *pools, uint32_t number)
             end_at(pools, client_region);
     }
     struct client_region_events owner = client_region->owner;
-    close(client_region->fd);
-    *client_region = (struct lane_client_region){.fd = -1};
+    forget(pools, number);
     owner.ended(owner.context);
 }
 

@@ -248,7 +248,7 @@ forget_process(struct pool_member *member)
         spawned_close(&member->process);
     else
         spawned_keep(&member->process);
-    member->state = MEMBER_EMPTY;
+    pool_member_enter(member, MEMBER_EMPTY);
     counter_set(member->counters, WORKER_PID, 0);
 }
 
@@ -276,7 +276,7 @@ on_failed_start(struct pool_member *member, const char *why)
 void
 pool_member_on_spawn_failed(struct pool_member *member, const struct error *error)
 {
-    member->state = MEMBER_EMPTY;
+    pool_member_enter(member, MEMBER_EMPTY);
     member->refused = true;
     member->refusal = *error;
     member->quick_deaths++;

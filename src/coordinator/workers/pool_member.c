@@ -20,9 +20,26 @@
 #include "ipc/handshake.h"
 #include "ipc/sandbox.h"
 
-/* ---- starting ---- */
-
 enum { SCARCE_MS = 100 };
+
+/* ---- its state ---- */
+
+void
+pool_member_enter(struct pool_member *member, enum pool_member_state state)
+{
+    static const uint32_t from[] = {
+        [MEMBER_EMPTY] =
+            1u << MEMBER_EMPTY | 1u << MEMBER_BACKOFF | 1u << MEMBER_STARTING | 1u << MEMBER_READY,
+        [MEMBER_BACKOFF] = 1u << MEMBER_EMPTY | 1u << MEMBER_BACKOFF,
+        [MEMBER_STARTING] = 1u << MEMBER_EMPTY | 1u << MEMBER_BACKOFF,
+        [MEMBER_READY] = 1u << MEMBER_STARTING,
+    };
+    bool has_process = state == MEMBER_STARTING || state == MEMBER_READY;
+    CHECK((from[state] & 1u << member->state) != 0 && has_process == (member->process.pid > 0));
+    member->state = state;
+}
+
+/* ---- starting ---- */
 
 static void
 copy_text(char *to, size_t room, const char *from)
@@ -116,7 +133,7 @@ postpone(struct pool_member *member, const struct error *error)
                  member->pools->lane->info.name, stage_config(member->pools, member->stage)->name,
                  member->index, error->text);
     member->scarce = true;
-    member->state = MEMBER_BACKOFF;
+    pool_member_enter(member, MEMBER_BACKOFF);
     counter_add(member_pool(member)->counters, STAGE_STARTS_POSTPONED, 1);
     loop_timer_set(member->timer, SCARCE_MS * (int64_t)NS_PER_MS);
     worker_pool_on_postponed(member, error);
@@ -192,7 +209,7 @@ pool_member_start(struct pool_member *member)
     member->scarce = false;
     atomic_store(&worker->pid, member->process.pid);
     counter_set(member->counters, WORKER_PID, (uint64_t)member->process.pid);
-    member->state = MEMBER_STARTING;
+    pool_member_enter(member, MEMBER_STARTING);
     member->death_watch = loop_watch_add(pools->pipeline->options.loop, member->process.pidfd,
                                          pool_member_on_death, member);
     member->control_watch = loop_watch_add(pools->pipeline->options.loop, member->process.control,
@@ -226,7 +243,7 @@ seat_wait_ns(const struct pool_member *member)
 void
 pool_member_back_off(struct pool_member *member)
 {
-    member->state = MEMBER_BACKOFF;
+    pool_member_enter(member, MEMBER_BACKOFF);
     loop_timer_set(member->timer, seat_wait_ns(member));
 }
 
@@ -343,12 +360,12 @@ pool_member_on_ready(struct pool_member *member, const struct handshake_ready *r
         pool_member_kill(member, KILL_NONSENSE);
         return;
     }
-    CHECK(member->state == MEMBER_STARTING && !member->pools->stopping);
+    CHECK(!member->pools->stopping);
     if (member->names) { /* the failure was of the moment; this sandbox is not one to serve in */
         pool_member_kill(member, KILL_NAMED);
         return;
     }
-    member->state = MEMBER_READY;
+    pool_member_enter(member, MEMBER_READY);
     member->ready_ns = clock_now_ns();
     member->finished = lane_finished(member->pools->lane, member->stage);
     member->judged_ns = member->died_ns != 0 ? member->died_ns : member->ready_ns;

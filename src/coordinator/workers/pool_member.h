@@ -133,6 +133,8 @@ void worker_pools_check_complete(struct worker_pools *pools);
 
 void pool_member_init(struct pool_member *member, struct worker_pools *pools, uint32_t stage,
                       uint32_t index);
+/* The only writer of its state. */
+void pool_member_enter(struct pool_member *member, enum pool_member_state state);
 void pool_member_start(struct pool_member *member);
 /* Starts a process when its back-off is over. */
 void pool_member_back_off(struct pool_member *member);

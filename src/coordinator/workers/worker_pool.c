@@ -107,7 +107,7 @@ begin_quarantine(struct worker_pool *pool, const char *cause)
     for (uint32_t i = 0; i < member_count_of(pool); i++) {
         if (members[i].state == MEMBER_BACKOFF) {
             loop_timer_clear(members[i].timer);
-            members[i].state = MEMBER_EMPTY;
+            pool_member_enter(&members[i], MEMBER_EMPTY);
         } else if (members[i].state == MEMBER_STARTING) {
             pool_member_kill(&members[i], KILL_QUARANTINE);
         }

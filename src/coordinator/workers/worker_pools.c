@@ -146,7 +146,7 @@ end(struct worker_pools *pools, int signal_number)
         if (member->process.pid > 0) {
             spawned_signal(&member->process, signal_number);
         } else {
-            member->state = MEMBER_EMPTY;
+            pool_member_enter(member, MEMBER_EMPTY);
             loop_timer_clear(member->timer);
         }
     }
