@@ -27,6 +27,7 @@ struct http2_head {
     struct nghttp2_rcbuf *authority;
     struct bytes cookies; /* clients may send each by itself */
     enum http_verdict verdict;
+    bool is_grpc; /* as its content-type says, also beside mistakes */
 };
 
 struct http2_stream {

@@ -60,11 +60,22 @@ cookie_take(struct http2_stream *stream, struct http_span value)
     return HTTP_MORE;
 }
 
+static bool
+is_grpc(struct http_span name, struct http_span value)
+{
+    static const char type[] = "application/grpc";
+    const size_t bytes = sizeof(type) - 1;
+    return is_name(name, "content-type") && value.bytes >= bytes &&
+           memcmp(value.data, type, bytes) == 0 &&
+           (value.bytes == bytes || value.data[bytes] == '+' || value.data[bytes] == ';');
+}
+
 void
 http2_head_take(struct http2_stream *stream, nghttp2_rcbuf *name, nghttp2_rcbuf *value)
 {
     struct http2_head *head = &stream->head;
     struct http_span field = span_of(name);
+    head->is_grpc = head->is_grpc || is_grpc(field, span_of(value));
     if (head->verdict == HTTP_BAD)
         return;
     if (is_name(field, ":method"))

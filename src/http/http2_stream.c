@@ -373,8 +373,24 @@ cut(struct http2_stream *stream, uint32_t code)
         restart_time(stream);
 }
 
+/* Clients of gRPC read a status, and no body. */
 static void
-refuse(struct http2_stream *stream, int code, const char *text)
+send_status(struct http2_stream *stream, int code, const char *text)
+{
+    const char *status = code == 408                                 ? "4"  /* DEADLINE_EXCEEDED */
+                         : code == 413 || code == 414 || code == 431 ? "8"  /* RESOURCE_EXHAUSTED */
+                                                                     : "3"; /* INVALID_ARGUMENT */
+    const struct http_header headers[] = {
+        {"content-type", "application/grpc"}, {"grpc-status", status}, {"grpc-message", text}};
+    send_message(stream, &(struct http_message){.code = 200,
+                                                .headers = headers,
+                                                .header_count = ARRAY_COUNT(headers),
+                                                .framing = HTTP_FRAMED_BY_NOTHING,
+                                                .is_whole = true});
+}
+
+static void
+send_refusal(struct http2_stream *stream, int code, const char *text)
 {
     const struct http_service *service = &stream->http2->connection->listener->service;
     char body[HTTP_OWN_BODY_BYTES];
@@ -382,16 +398,21 @@ refuse(struct http2_stream *stream, int code, const char *text)
     const struct http_piece piece = {.data = body, .bytes = strlen(body)};
     bool is_head =
         stream->parser.has_first_line && http_request_method(&stream->request) == HTTP_HEAD;
-    const struct http_message message = {.code = code,
-                                         .headers = &header,
-                                         .header_count = 1,
-                                         .body_bytes = piece.bytes,
-                                         .pieces = &piece,
-                                         .piece_count = is_head ? 0 : 1,
-                                         .is_whole = true};
+    send_message(stream, &(struct http_message){.code = code,
+                                                .headers = &header,
+                                                .header_count = 1,
+                                                .body_bytes = piece.bytes,
+                                                .pieces = &piece,
+                                                .piece_count = is_head ? 0 : 1,
+                                                .is_whole = true});
+}
+
+static void
+refuse(struct http2_stream *stream, int code, const char *text)
+{
     http2_note_fault(stream->http2);
     if (stream->request.answering == HTTP_ANSWER_NONE) {
-        send_message(stream, &message);
+        (stream->head.is_grpc ? send_status : send_refusal)(stream, code, text);
         enter(stream, HTTP_ANSWERED);
     } else {
         cut(stream, NGHTTP2_CANCEL);

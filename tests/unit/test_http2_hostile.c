@@ -192,6 +192,83 @@ TEST_CASE(test_bodies)
     }
 }
 
+/* ---- gRPC ---- */
+
+/* The field of the answer's head. */
+static void
+hear_field(int fd, int32_t id, const char *wanted, char found[64])
+{
+    uint8_t head[FRAME_HEAD_BYTES];
+    uint8_t payload[FRAME_MAX];
+    nghttp2_hd_inflater *inflater;
+    nghttp2_nv field;
+    int flags = 0;
+    CHECK(nghttp2_hd_inflate_new(&inflater) == 0);
+    do
+        assert_true(frame_hear(fd, head, payload));
+    while (head[3] != NGHTTP2_HEADERS || head[8] != id);
+    assert_int_not_equal(head[4] & END_STREAM, 0);
+    size_t left = (size_t)head[1] << 8 | head[2];
+    const uint8_t *at = payload;
+    while ((flags & NGHTTP2_HD_INFLATE_FINAL) == 0) {
+        ssize_t used = nghttp2_hd_inflate_hd2(inflater, &field, &flags, at, left, 1);
+        assert_true(used >= 0);
+        at += used;
+        left -= (size_t)used;
+        if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0 && strcmp((char *)field.name, wanted) == 0)
+            snprintf(found, 64, "%s", (char *)field.value);
+    }
+    nghttp2_hd_inflate_del(inflater);
+}
+
+#define CALL ":method", "POST", ":scheme", "http", ":path", "/echo", ":authority", "x"
+#define GRPC "content-type", "application/grpc+proto"
+
+static const struct {
+    const char *what;
+    const char *fields[18];
+    int long_fields;
+    const char *status;
+} calls[] = {
+    {"two hosts", {CALL, GRPC, "host", "y"}, 0, "3"},
+    {"a large head before the type", {CALL}, HEADER_MAX / 100, "8"},
+    {"a large body", {CALL, GRPC, "content-length", "1000000000"}, 0, "8"},
+    {"another type", {CALL, "content-type", "application/grpcx", "host", "y"}, 0, NULL},
+};
+
+/* A refused call gets a status where its client looks for it. */
+TEST_CASE(test_refused_calls_of_grpc)
+{
+    char value[101];
+    memset(value, 'v', 100);
+    value[100] = '\0';
+    for (size_t i = 0; i < ARRAY_COUNT(calls); i++) {
+        struct bytes out = begin();
+        struct bytes block = {0};
+        char found[64] = "";
+        uint32_t code;
+        fields_put(&block, calls[i].fields);
+        for (int k = 0; k < calls[i].long_fields; k++)
+            field_put(&block, "a", value);
+        if (calls[i].long_fields > 0)
+            field_put(&block, "content-type", "application/grpc");
+        frame_put(&out, NGHTTP2_HEADERS, END_HEADERS, 1, &block);
+        int fd = client(*state);
+        assert_true(say_all(fd, &out));
+        if (calls[i].status == NULL) {
+            assert_int_equal(fate_of(fd, 1, &code), ANSWERED);
+            assert_int_not_equal(code, STATUS_200);
+        } else {
+            hear_field(fd, 1, "grpc-status", found);
+            if (strcmp(found, calls[i].status) != 0)
+                fail_msg("%s: status %s", calls[i].what, found);
+        }
+        close(fd);
+        bytes_fini(&block);
+        bytes_fini(&out);
+    }
+}
+
 /* ---- limits ---- */
 
 /* The last field of a head that is too long, or one of too many; and one that HPACK inflates. */
