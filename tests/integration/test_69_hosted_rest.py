@@ -2,7 +2,8 @@
 """ServingRuntimes that rest: `scaleToZero` of model-serving-config, with real processes (shoal_container.py).
 
 Proves: a runtime that no model needs loses its processes and all that they started; a model of its types
-brings it back, and calls wait for it within their deadlines; a call whose deadline ends first is told so.
+brings it back, and calls wait for it within their deadlines; a call whose deadline ends first is told so;
+a manifest that changes meanwhile costs no start.
 ctest: timeout=240
 """
 
@@ -49,6 +50,24 @@ class TestOneNode(Resting):
         self.wait_rest()
         self.apply(scale(0, enabled=False))
         self.wait_state("sorter", "Ready")
+
+    def test_a_changed_manifest_leaves_it_at_rest(self):
+        """It is not started for that, and its labels are those of the new manifest."""
+        self.begin()
+        self.wait_rest()
+        self.apply(self.manifest(formats=("sort", "more")))
+        wait_until(lambda: "mt:more" in self.resting_nodes(), "the new label, at rest")
+        self.assertIn("mt:sort", self.resting_nodes())
+        self.assertEqual(self.rests(), (1, 0))
+        self.open.unlink()
+        self.registrar.register("m", kind="mt:more")
+        waiting = self.call_model("m")
+        wait_until(lambda: self.rests() == (1, 1), "it to wake")
+        self.apply(self.manifest(formats=("sort", "more", "last")))  # while it wakes
+        wait_until(lambda: "mt:last" in self.resting_nodes(), "the last label")
+        self.assertIn("mt:more", self.resting_nodes())
+        self.open.touch()
+        self.assertTrue(json.loads(waiting.result())["pid"])
 
     def resting_nodes(self):
         told = self.ctl("mesh", "nodes", "--json").out

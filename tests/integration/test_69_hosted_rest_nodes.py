@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """ServingRuntimes that rest (test_69_hosted_rest.py) and nodes.
 
-Proves: a resting runtime makes way for another that is needed; a node that is killed meanwhile leaves
-nothing behind, and its successor serves. ctest: timeout=240
+Proves: a resting runtime makes way for another that is needed, and one that does not become READY
+again for others and for other nodes; a node that is killed meanwhile leaves nothing behind, and its
+successor serves. ctest: timeout=240
 """
 
 import grpc
 
 from shoal_fixture import free_port, main, wait_until
-from shoal_hosting import Resting, processes
+from shoal_hosting import Resting, container, host, processes, runtime
+from shoal_meshes import Etcd
 from shoal_registry import Registrar
+
+WAKE_MS = 8000  # a node looks every second
 
 
 class TestOneNode(Resting):
@@ -22,6 +26,43 @@ class TestOneNode(Resting):
         self.wait_state("tower", "Ready")
         self.assertTrue(self.call_model("o").result())
         self.wait_state("sorter", "Busy")
+
+
+    def test_one_that_cannot_wake_makes_way(self):
+        self.begin(wake_timeout_ms=WAKE_MS)
+        self.wait_rest()
+        self.open.unlink()
+        self.registrar.register("m", kind="mt:sort")
+        self.wait_state("sorter", "Starting")
+        self.apply(self.tower())
+        self.registrar.register("o", kind="mt:tower")
+        self.wait_state("tower", "Ready")
+        self.assertTrue(self.call_model("o").result())
+        self.at.wait_log("runtime_ended runtime=sorter .*another one is needed")
+
+    def tower(self):
+        address = f"127.0.0.1:{free_port()}"
+        return runtime("tower", address, container(f"serve={address}", env=[self.mark]), formats=("tower",))
+
+
+class TestTwoNodes(Resting):
+    def test_one_that_cannot_wake_gives_up_its_replica(self):
+        """The runtime's file is missing at the node that has it; another node serves its model."""
+        etcd = self.enterContext(Etcd())
+        of_mesh = {"store": f"etcd:{etcd.url}", "service": "test", "peers": ["127.0.0.1:0"],
+                   "wake_timeout_ms": WAKE_MS}
+        self.begin(name="node-1", **of_mesh)
+        self.apply(self.manifest(replicas=1))
+        self.wait_rest()
+        self.open.unlink()
+        self.registrar.register("m", kind="mt:sort")
+        self.wait_state("sorter", "Starting")
+        self.enterContext(host("node-2", **of_mesh))
+        self.at.wait_log("runtime_ended runtime=sorter .*another node may run it")
+        wait_until(lambda: "state" in self.nodes("sorter").get("node-2", {}), "the other node to take it")
+        self.open.touch()
+        self.wait_state("sorter", "Ready", node="node-2")
+        wait_until(lambda: self.call_model("m").exception() is None, "an answer")
 
 
 class TestKilledNode(Resting):

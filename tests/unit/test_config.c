@@ -190,6 +190,7 @@ static const struct {
     {KEY_EVENT_LOG_LINES, "-1", "0", "1048576", "1048577", "0 to 1048576"},
     {KEY_WORKER_LOG_KIB_PER_S, "-1", "0", "1048576", "1048577", "0 to 1048576 KiB"},
     {KEY_SEND_TIMEOUT_MS, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
+    {KEY_MESH_WAKE_TIMEOUT, "-1", "0", "3600000", "3600001", "0 to 3600000 ms"},
     {KEY_MODELS_CONCURRENCY, "0", "1", "64", "65", "1 to 64 models"},
     {KEY_MODELS_TIMEOUT, "0", "1", "3600000", "3600001", "1 to 3600000 ms"},
     {KEY_MODELS_DEFAULT, "0", "1", "16777216", "16777217", "1 to 16777216 MiB"},

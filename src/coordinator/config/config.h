@@ -219,7 +219,8 @@ struct config_mesh {
     char *node_taints;
     int64_t stop_timeout_ns;
     int64_t restart_ns_max;
-    char *prefix; /* of the keys, before the service's name */
+    int64_t wake_timeout_ns; /* 0: none */
+    char *prefix;            /* of the keys, before the service's name */
     char *service;
     char *instance; /* this node's id */
     char *labels;   /* sorted, comma-separated; "" for none */

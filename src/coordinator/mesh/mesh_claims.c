@@ -55,6 +55,7 @@ count_one(void *context, const struct mesh_instance *instance)
 {
     struct claim_count *count = context;
     int order = strcmp(instance->id, count->instance);
+    count->claims->nodes += order != 0 && !instance->draining;
     if (order == 0 || !has_label(instance->labels, count->label))
         return;
     count->claims->others++;
@@ -78,7 +79,7 @@ mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *
 {
     struct claim_count count = {
         .instance = instance, .label = label, .start_ms = INT64_MAX, .claims = claims};
-    claims->others = claims->before = 0;
+    claims->others = claims->before = claims->nodes = 0;
     visit(runner, &count, find_own);
     visit(runner, &count, count_one);
 }

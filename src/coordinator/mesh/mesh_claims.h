@@ -17,12 +17,13 @@ struct mesh_claims {
     uint64_t wanted; /* replicas */
     uint64_t others; /* nodes that claim it besides this one */
     uint64_t before; /* those of them that started earlier */
+    uint64_t nodes;  /* other nodes, whatever they run, that do not drain */
 };
 
 /* The label of a node that claims a runtime. Valid until the next call. */
 const char *mesh_claims_label(enum manifest_kind kind, const char *runtime);
 
-/* Sets `others` and `before`. */
+/* Sets all but `wanted`. */
 void mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *label,
                        struct mesh_claims *claims);
 

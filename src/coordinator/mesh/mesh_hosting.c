@@ -8,7 +8,9 @@
  *                 earlier; and replaced if its manifest says so and this node can run the new form
  *   one ends      nothing, until its last process is gone
  *   one rests     it is started again if a model needs it, and makes way for a runtime that one
- *                 needs
+ *                 needs; a changed manifest becomes its own
+ *   one wakes     if it does not become READY in time it makes way for a runtime that a model
+ * needs, and for other nodes
  */
 #include "coordinator/mesh/mesh_hosting.h"
 
@@ -55,6 +57,9 @@ struct mesh_hosting {
     bool is_labelled;   /* it has been READY: the node has its labels */
     bool is_aimed;      /* the node's external runtime is there */
     uint64_t aimed_at;  /* its starts then */
+
+    char *late_label;      /* of the claim of one that did not become READY; NULL: none */
+    int64_t late_until_ns; /* it is not chosen before */
 };
 
 /* One runtime of the mesh, during a look. */
@@ -457,6 +462,13 @@ is_better(const struct hosting_candidate *one, const struct hosting_candidate *o
     return strcmp(one->plan.name, other->plan.name) < 0;
 }
 
+static bool
+is_late(const struct mesh_hosting *hosting, const struct hosting_candidate *one)
+{
+    return hosting->late_label != NULL && clock_now_ns() < hosting->late_until_ns &&
+           strcmp(hosting->late_label, mesh_claims_label(one->kind, one->plan.name)) == 0;
+}
+
 static void
 choose(struct mesh_hosting *hosting, struct hosting_candidates *all)
 {
@@ -464,33 +476,56 @@ choose(struct mesh_hosting *hosting, struct hosting_candidates *all)
     for (size_t i = 0; i < all->count; i++) {
         struct hosting_candidate *one = &all->items[i];
         if (!one->disabled && one->plan.problem == NULL && mesh_claims_lack(&one->claims) &&
-            is_better(one, best))
+            !is_late(hosting, one) && is_better(one, best))
             best = one;
     }
     if (best != NULL)
         claim(hosting, best);
 }
 
+/* The one that is here, as its manifest is now; NULL: it is gone. */
+static struct hosting_candidate *
+find_own(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (is_here(hosting, &all->items[i]))
+            return &all->items[i];
+    return NULL;
+}
+
+static bool
+has_changed(const struct mesh_hosting *hosting, const struct hosting_candidate *own)
+{
+    return own != NULL && own->plan.problem == NULL &&
+           !runtime_plan_same(&hosting->plan, &own->plan);
+}
+
 /* Why the one that runs has to end; NULL: it goes on. */
 static const char *
 why_end(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
 {
-    for (size_t i = 0; i < all->count; i++) {
-        const struct hosting_candidate *one = &all->items[i];
-        if (!is_here(hosting, one))
-            continue;
-        if (one->disabled)
-            return "it is disabled";
-        if (one->claims.before >= one->claims.wanted)
-            return "it has enough replicas";
-        return one->plan.problem == NULL && !runtime_plan_same(&hosting->plan, &one->plan)
-                   ? "its manifest has changed"
-                   : NULL;
-    }
-    return "it is gone";
+    const struct hosting_candidate *own = find_own(hosting, all);
+    if (own == NULL)
+        return "it is gone";
+    if (own->disabled)
+        return "it is disabled";
+    if (own->claims.before >= own->claims.wanted)
+        return "it has enough replicas";
+    return hosting->rest == REST_NONE && has_changed(hosting, own) ? "its manifest has changed"
+                                                                   : NULL;
 }
 
 /* ---- rest ---- */
+
+/* Its processes end; the claim and the labels stay. */
+static void
+lie_down(struct mesh_hosting *hosting)
+{
+    set_rest(hosting, REST_RESTS);
+    aim_away(hosting);
+    hosting->stop_at_ns = clock_now_ns() + hosting->options.config->mesh.stop_timeout_ns;
+    stop_soon(hosting);
+}
 
 /* Calls that come from now on wait for it. */
 static void
@@ -508,10 +543,7 @@ rest_if_idle(struct mesh_hosting *hosting)
     log_info("runtime_rested runtime=%s idle_s=%lld", hosting->plan.name,
              (now_ns - hosting->needed_ns) / NS_PER_S);
     counter_add(hosting->options.counters, NODE_MESH_RUNTIME_RESTS, 1);
-    set_rest(hosting, REST_RESTS);
-    aim_away(hosting);
-    hosting->stop_at_ns = now_ns + hosting->options.config->mesh.stop_timeout_ns;
-    stop_soon(hosting);
+    lie_down(hosting);
 }
 
 /* More replicas of one that runs elsewhere would leave this one without a node. */
@@ -527,6 +559,22 @@ is_another_missed(const struct mesh_hosting *hosting, const struct hosting_candi
     return false;
 }
 
+/* Only in name: it has no processes, and its labels are never missing meanwhile. */
+static bool
+renew(struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    struct hosting_candidate *own = find_own(hosting, all);
+    if (!has_changed(hosting, own))
+        return false;
+    log_info("runtime_changed runtime=%s", hosting->plan.name);
+    runtime_plan_fini(&hosting->plan);
+    hosting->plan = own->plan;
+    own->plan = (struct runtime_plan){0};
+    set_labels(hosting);
+    mesh_hosting_touch(hosting);
+    return true;
+}
+
 /* Its ports are free when its last process is gone. */
 static void
 look_at_resting(struct mesh_hosting *hosting, const struct hosting_candidates *all)
@@ -538,6 +586,8 @@ look_at_resting(struct mesh_hosting *hosting, const struct hosting_candidates *a
         return;
     supervisor_destroy(hosting->supervisor);
     hosting->supervisor = NULL;
+    if (renew(hosting, all))
+        return; /* `all` lacks it now */
     bool is_off = serving_is_open(hosting->options.leader) &&
                   serving_grace_ns(hosting->options.leader) == TIME_NEVER_NS;
     if (is_off || is_needed(hosting, &hosting->plan)) {
@@ -547,6 +597,42 @@ look_at_resting(struct mesh_hosting *hosting, const struct hosting_candidates *a
     } else if (is_another_missed(hosting, all)) {
         end(hosting, "it rests, and another one is needed");
     }
+}
+
+/* Why one that wakes does not go on; NULL: it does. */
+static const char *
+why_give_up(const struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    int64_t most_ns = hosting->options.config->mesh.wake_timeout_ns;
+    const struct hosting_candidate *own = find_own(hosting, all);
+    if (hosting->rest != REST_WAKES || most_ns == 0 || own == NULL ||
+        clock_now_ns() - hosting->needed_ns < most_ns)
+        return NULL;
+    if (is_another_missed(hosting, all))
+        return "it was not READY in time, and another one is needed";
+    return own->claims.nodes > 0 ? "it was not READY in time, and another node may run it" : NULL;
+}
+
+/* It is not chosen again at once: another node, or another runtime, comes first. */
+static void
+give_up(struct mesh_hosting *hosting, const char *why)
+{
+    free(hosting->late_label);
+    hosting->late_label = strdup(mesh_claims_label(hosting->kind, hosting->plan.name));
+    CHECK(hosting->late_label != NULL);
+    hosting->late_until_ns = TIME_NEVER_NS;
+    end(hosting, why);
+}
+
+/* One that wakes while its manifest changes, or for too long. */
+static void
+look_at_waking(struct mesh_hosting *hosting, const struct hosting_candidates *all)
+{
+    const char *why = why_give_up(hosting, all);
+    if (why != NULL)
+        give_up(hosting, why);
+    else if (hosting->rest == REST_WAKES && has_changed(hosting, find_own(hosting, all)))
+        lie_down(hosting); /* look_at_resting starts it again */
 }
 
 static void
@@ -568,6 +654,8 @@ look_at_ending(struct mesh_hosting *hosting)
     if (view.stopped < view.containers)
         return;
     forget(hosting);
+    if (hosting->late_until_ns == TIME_NEVER_NS) /* the others' time begins without its claim */
+        hosting->late_until_ns = clock_now_ns() + hosting->options.config->mesh.wake_timeout_ns;
     set_labels(hosting);
 }
 
@@ -590,9 +678,12 @@ look_at_running(struct mesh_hosting *hosting)
 static void
 look_at_own(struct mesh_hosting *hosting, const struct hosting_candidates *all)
 {
-    const char *why = serving_is_open(hosting->options.leader) ? why_end(hosting, all) : NULL;
+    bool is_open = serving_is_open(hosting->options.leader);
+    const char *why = is_open ? why_end(hosting, all) : NULL;
     if (why != NULL)
         end(hosting, why);
+    else if (is_open)
+        look_at_waking(hosting, all);
     if (hosting->is_ending)
         look_at_ending(hosting);
     else if (hosting->rest == REST_RESTS)
@@ -678,6 +769,7 @@ mesh_hosting_destroy(struct mesh_hosting *hosting)
         return;
     forget(hosting);
     loop_timer_destroy(hosting->timer);
+    free(hosting->late_label);
     free(hosting->host_address);
     free(hosting->passed);
     free(hosting);
