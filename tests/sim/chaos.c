@@ -231,6 +231,17 @@ harm_nodes(struct world *world)
     }
 }
 
+/* One, or all that can at once: calls have to wait then. */
+static void
+let_rest(struct world *world)
+{
+    uint32_t one = draw(world, STREAM_RESTS, world->options.nodes);
+    bool all = draw(world, STREAM_RESTS, 2) == 0;
+    for (uint32_t i = 0; i < world->options.nodes; i++)
+        if ((all || i == one) && node_is_up(world, i))
+            runtime_rest(world, i);
+}
+
 static void
 hang_one(struct world *world)
 {
@@ -250,6 +261,8 @@ second(struct world *world, struct task *task)
     harm_nodes(world);
     if (comes(world, faults->hangs))
         hang_one(world);
+    if (faults->rests > 0 && fault(world, STREAM_RESTS, faults->rests))
+        let_rest(world);
     if (comes(world, faults->links))
         cut_one(world);
     if (comes(world, faults->partitions))

@@ -111,6 +111,8 @@ options_draw(struct world *world)
         options->vmodels = 0;
         options->lost_for_good = 0;
     }
+    if (draw(world, STREAM_RESTS, 3) == 0)
+        options->faults.rests = 1 + draw(world, STREAM_RESTS, 400);
 }
 
 void
@@ -134,7 +136,8 @@ options_print(const struct world *world)
         stderr,
         "slow %u, lost %u, load_fails %u, load_slow %u, loads of %u ms, hangs %u, size_lies %u, "
         "sizes_late %u, "
-        "forgets %u, keeps %u, cancels %u, kills %u, pauses %u,\ncrashes %u, leases %u, clocks %u, "
+        "forgets %u, keeps %u, cancels %u, kills %u, pauses %u,\ncrashes %u, rests %u, leases %u, "
+        "clocks %u, "
         "drains %u, "
         "links %u, partitions %u, swizzles %u, outages %u, elections %u, compactions %u, "
         "no space %u, replacements %u, emptyings %u, constraints %u, orders %u of %u vmodels, "
@@ -142,9 +145,9 @@ options_print(const struct world *world)
         "concurrency %u, upgrades %d\n",
         faults->slow, faults->lost, faults->load_fails, faults->load_slow, options->load_ms,
         faults->hangs, faults->size_lies, faults->sizes_late, faults->forgets, faults->keeps,
-        faults->cancels, faults->kills, faults->pauses, faults->crashes, faults->leases,
-        faults->clocks, faults->drains, faults->links, faults->partitions, faults->swizzles,
-        faults->outages, faults->elections, faults->compactions, faults->no_space,
+        faults->cancels, faults->kills, faults->pauses, faults->crashes, faults->rests,
+        faults->leases, faults->clocks, faults->drains, faults->links, faults->partitions,
+        faults->swizzles, faults->outages, faults->elections, faults->compactions, faults->no_space,
         faults->replacements, faults->emptyings, faults->constraints, faults->orders,
         options->vmodels, faults->forced, options->concurrency, options->upgrades);
 }

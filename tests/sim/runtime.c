@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A node's runtime, which loads models. It is slow, or fails, or takes more memory than it said,
- * forgets what it has, keeps what it should give back, and crashes.
+ * forgets what it has, keeps what it should give back, crashes, and rests.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -236,6 +236,13 @@ runtime_unload(struct world *world, uint32_t number, const struct mesh_action *a
 
 /* ---- its life ---- */
 
+static void
+tell_rest(struct world *world, uint32_t node, bool rests)
+{
+    for (uint32_t i = 0; i < runtime_pools(world, node); i++)
+        node_step(world, node, (struct mesh_event){.kind = MESH_RUNTIME_RESTS, .rest = {i, rests}});
+}
+
 void
 runtime_start(struct world *world, uint32_t node)
 {
@@ -248,6 +255,8 @@ runtime_start(struct world *world, uint32_t node)
                                   .loaders = 1 + draw(world, STREAM_RUNTIMES, LOADERS_MAX),
                                   .load_timeout_ms = LOAD_TIMEOUT_MS,
                                   .pool = i}});
+    if (world->options.faults.rests > 0)
+        tell_rest(world, node, false);
 }
 
 static void
@@ -257,8 +266,8 @@ starts_again(struct world *world, struct task *task)
         runtime_start(world, task->node);
 }
 
-void
-runtime_crash(struct world *world, uint32_t number)
+static void
+lose(struct world *world, uint32_t number)
 {
     struct node *node = &world->nodes[number];
     node->runtime++;
@@ -273,6 +282,37 @@ runtime_crash(struct world *world, uint32_t number)
     for (uint32_t i = 0; i < runtime_pools(world, number); i++)
         node_step(world, number,
                   (struct mesh_event){.kind = MESH_RUNTIME_LOST, .lost = {.pool = i}});
+}
+
+void
+runtime_crash(struct world *world, uint32_t number)
+{
+    lose(world, number);
     answer_in(world, number, 100 + draw(world, STREAM_RUNTIMES, DOWN_MS_MAX),
+              (struct task){.run = starts_again});
+}
+
+static bool
+is_busy(const struct world *world, uint32_t number)
+{
+    const struct mesh *mesh = world->nodes[number].mesh;
+    for (uint32_t i = 0; i < mesh->entries.used; i++) {
+        const struct core_entry *entry = &mesh->entries.at[i];
+        if (entry->state != MESH_STATE_NONE &&
+            (entry->state != MESH_STATE_LOADED || entry->in_flight + entry->waiting > 0))
+            return true;
+    }
+    return false;
+}
+
+/* R14: calls wait for it from now on. */
+void
+runtime_rest(struct world *world, uint32_t number)
+{
+    if (is_busy(world, number))
+        return;
+    tell_rest(world, number, true);
+    lose(world, number);
+    answer_in(world, number, 100 + draw(world, STREAM_RESTS, DOWN_MS_MAX),
               (struct task){.run = starts_again});
 }

@@ -26,10 +26,11 @@ enum stream {
     STREAM_CLIENTS,
     STREAM_CHAOS,
     STREAM_CHECKS,
-    STREAM_CLOCKS, /* this and the next three: added later */
+    STREAM_CLOCKS, /* this and those behind it: added later */
     STREAM_SPACE,
     STREAM_POOLS,
     STREAM_BOUNDS,
+    STREAM_RESTS,
     STREAM_COUNT,
     STREAMS_SEEDED = STREAM_CLOCKS, /* so that a seed goes on meaning the same */
 };
@@ -68,6 +69,7 @@ struct faults {
     uint32_t kills;
     uint32_t pauses;
     uint32_t crashes; /* of runtimes */
+    uint32_t rests;   /* of runtimes that serve no call: they come back by themselves */
     uint32_t leases;  /* revoked, though somebody keeps them */
     uint32_t clocks;  /* are set */
     uint32_t drains;
@@ -337,6 +339,8 @@ uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* pred
 uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
 void runtime_start(struct world *world, uint32_t node);
 void runtime_crash(struct world *world, uint32_t node);
+/* Unless it serves a call or works on a model. */
+void runtime_rest(struct world *world, uint32_t node);
 /* Loads that begin within so long do not end. */
 void runtime_hang(struct world *world, uint32_t node, int64_t for_ms);
 void runtime_size(struct world *world, uint32_t node, const struct mesh_action *action);

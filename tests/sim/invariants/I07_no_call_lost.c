@@ -54,8 +54,8 @@ is_calm(const struct world *world)
                     faults->replacements + faults->pauses + faults->crashes + faults->partitions +
                     faults->swizzles + faults->outages + faults->elections + faults->keeps +
                     faults->slow + faults->lost + faults->emptyings + faults->orders +
-                    faults->hangs + options->concurrency + options->poisoned +
-                    options->lost_for_good;
+                    faults->hangs + faults->rests + options->concurrency + options->poisoned +
+                    options->lost_for_good; /* of rests: R14 */
     bool some_stay = faults->drains == 0 || options->nodes >= 4;
     return harm == 0 && some_stay && !options->labelled &&
            options->capacity_bytes >= options->model_bytes * 400;

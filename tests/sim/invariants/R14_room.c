@@ -9,7 +9,8 @@
 
 enum { TICK_MS = 1000, SEEN_MS = 12000 };
 
-/* Models load and stay loaded, nodes stay, everybody sees everything: only room may be short. */
+/* Models load, nodes stay, everybody sees everything: only room may be short, or a runtime rests,
+ * for which calls wait as well. */
 static bool
 is_only_full(const struct world *world)
 {
