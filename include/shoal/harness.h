@@ -65,7 +65,7 @@ int shoal_harness_load(struct shoal_harness *harness, const char *path, struct s
 struct shoal_io shoal_harness_describe_model(struct shoal_harness *harness);
 uint64_t shoal_harness_predict_size(struct shoal_harness *harness, const char *path);
 
-/* How many bytes of outputs one run may make before the host says that the arena is full. */
+/* Limits the bytes of outputs that one run may make before the host says that the arena is full. */
 void shoal_harness_limit(struct shoal_harness *harness, size_t output_bytes_max);
 
 /* A new item, the harness's own. */
@@ -83,7 +83,7 @@ struct shoal_harness_item *shoal_harness_forward(const struct shoal_harness_item
  * batches. Then each has its status and, with SHOAL_OK, its outputs; may be repeated. */
 void shoal_harness_run(struct shoal_harness *harness, struct shoal_harness_item *const *items,
                        uint32_t count);
-/* How often the modelet's `run` was called since it was opened. */
+/* Returns how often the modelet's `run` was called since it was opened. */
 uint64_t shoal_harness_runs(const struct shoal_harness *harness);
 
 /* The output of that name; NULL if there is none. */

@@ -308,7 +308,7 @@ struct shoal_host {
     void *(*output)(struct shoal_item *item, const char *name, uint32_t datatype, uint32_t rank,
                     const int64_t *shape);
 
-    /* As `output`, with the size in bytes: for SHOAL_BYTES tensors. */
+    /* Like `output`, but takes the size in bytes: for SHOAL_BYTES tensors. */
     void *(*output_bytes)(struct shoal_item *item, const char *name, uint32_t datatype,
                           uint32_t rank, const int64_t *shape, size_t bytes);
 
@@ -482,9 +482,9 @@ struct shoal_modelet {
 
     /* ---- since the second header of version 1 ---- */
 
-    /* As `describe`, for one model, after its `load`; of a stage's own model (`model:`) it replaces
-     * what `describe` said. Pointers in `io` must stay valid until its `unload`. Optional: without
-     * it `describe` holds for every model. */
+    /* Like `describe`, but describes one model, after its `load`. For a stage's own model
+     * (`model:`) it replaces what `describe` said. Pointers in `io` must stay valid until its
+     * `unload`. Optional: without it `describe` holds for every model. */
     int (*describe_model)(void *instance, void *model, struct shoal_io *io,
                           struct shoal_error *error);
 
