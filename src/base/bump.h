@@ -22,7 +22,7 @@ struct bump {
 
 /* NULL: out of memory, or more than SIZE_MAX / 2 bytes. */
 void *bump_try(struct bump *bump, size_t bytes);
-/* The same, but running out of memory ends the process (CHECK). */
+/* Like bump_try(), but running out of memory ends the process (CHECK). */
 void *bump_take(struct bump *bump, size_t bytes);
 void *bump_take_zeroed(struct bump *bump, size_t bytes);
 

@@ -20,7 +20,7 @@ mul_ok(uint64_t a, uint64_t b, uint64_t *product)
     return !__builtin_mul_overflow(a, b, product);
 }
 
-/* True if [offset, offset + length) lies within [0, size). */
+/* Returns true if [offset, offset + length) lies within [0, size). */
 static inline bool
 range_ok(uint64_t offset, uint64_t length, uint64_t size)
 {

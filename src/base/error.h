@@ -48,7 +48,7 @@ struct error {
 
 #define ERROR_NONE ((struct error){.status = STATUS_OK})
 
-/* As ERROR_NONE, for code that runs per request: ERROR_NONE also writes the whole text. */
+/* Like ERROR_NONE, but cheap enough for each request: ERROR_NONE also writes the whole text. */
 static inline void
 error_clear(struct error *error)
 {
@@ -66,7 +66,7 @@ enum status status_from_number(long number);
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
 
-/* As error_set, with ": <strerror(errno)>" appended; the status follows from errno. */
+/* Like error_set(), with ": <strerror(errno)>" appended; the status follows from errno. */
 enum status error_set_errno(struct error *error, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Prefixes the text with "<text>: ". Returns the error's status. */

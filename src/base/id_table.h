@@ -29,7 +29,7 @@ struct id_table {
     uint32_t count;
 };
 
-/* For at most `max` objects, less than ID_NONE. */
+/* The table holds at most `max` objects, and `max` is less than ID_NONE. */
 void id_table_init(struct id_table *table, uint32_t max);
 void id_table_fini(struct id_table *table);
 
@@ -45,7 +45,7 @@ id_table_at(const struct id_table *table, uint32_t id)
     return id < table->used ? table->entries[id].object : NULL;
 }
 
-/* The same, and NULL if the id's object is of another generation. */
+/* Like id_table_at(), but also returns NULL if the id's object is of another generation. */
 static inline void *
 id_table_find(const struct id_table *table, uint32_t id, uint32_t generation)
 {

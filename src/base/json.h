@@ -49,7 +49,7 @@ void json_put_uint(struct json *json, uint64_t number);
  * protobuf's JSON. */
 void json_put_double(struct json *json, double number);
 void json_put_float(struct json *json, float number);
-/* One whole value that is JSON already, such as `true`. */
+/* Appends one whole value that is JSON already, such as `true`. */
 void json_put_raw(struct json *json, const char *value, size_t bytes);
 void json_put_bool(struct json *json, bool truth);
 void json_put_null(struct json *json);

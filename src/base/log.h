@@ -37,14 +37,14 @@ enum log_level {
 /* Call once at start. `program` is kept, not copied. The default level is info. */
 void log_init(const char *program, enum log_level level);
 
-/* For a process without log_start: makes writes to stderr non-blocking; lines that find it full are
- * lost. */
+/* Makes writes to stderr non-blocking; lines that find it full are lost. For a process without
+ * log_start. */
 void log_never_wait(void);
 
 /* Sets the lowest level that is written. Any thread, at any time. */
 void log_set_level(enum log_level level);
 
-/* At start, before other threads exist. */
+/* Call at start, before other threads exist. */
 void log_set_format(enum log_format format);
 enum log_format log_format(void);
 
@@ -57,7 +57,7 @@ int log_level_from_name(const char *name);
 
 void log_line(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Also passes each event of level info or graver to `tap`, even if the log omits it: its name
+/* Also passes each event of level info or more severe to `tap`, even if the log omits it: its name
  * and values, without time and program. Any thread logs, so any thread may call the tap, for a
  * moment even after it was replaced; it may not log. NULL ends that. */
 void log_set_tap(void (*tap)(enum log_level level, const char *event, size_t bytes));
@@ -79,7 +79,8 @@ void log_limited(struct log_place *place, enum log_level level, const char *form
  * program; as JSON it is the event `message`. */
 void log_plain(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* As log_line, but in half of the buffer: the rest is reserved for other lines. False: dropped. */
+/* Like log_line(), but uses only half of the buffer: the other half is reserved for other lines.
+ * Returns false if the line was dropped. */
 bool log_beside(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* Forwards a line that log_line_is_valid has judged, without a newline, likewise at any level. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One line of the log, from a printf format such as `worker_died pipeline=%s why="%s" held=%u`: the
- * event, then fields. The format alone says where a field ends; an argument cannot add one. Values
- * are UTF-8 without control characters: others are escaped as in JSON, and bytes that are not UTF-8
- * become \ufffd. A value is quoted if the format quotes it or logfmt asks for it.
+ * Formats one line of the log from a printf format such as `worker_died pipeline=%s why="%s"
+ * held=%u`: the event, then fields. The format alone says where a field ends; an argument cannot
+ * add one. Values are UTF-8 without control characters: others are escaped as in JSON, and bytes
+ * that are not UTF-8 become \ufffd. A value is quoted if the format quotes it or logfmt asks for
+ * it.
  */
 #pragma once
 

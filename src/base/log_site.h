@@ -20,6 +20,6 @@ struct log_site {
 /* Returns, and forgets, the number of lines left out in ten seconds that ended by `now_ns`. */
 uint64_t log_site_take(struct log_site *site, int64_t now_ns);
 
-/* True if the site may write a line now, given `lines_max` (0: no limit) in ten seconds. Counts the
- * line as written or as left out. */
+/* Returns true if the site may write a line now, given `lines_max` (0: no limit) in ten seconds.
+ * Counts the line as written or as left out. */
 bool log_site_admit(struct log_site *site, uint32_t lines_max, int64_t now_ns);

@@ -43,10 +43,10 @@ struct usage_program {
 /* "man", "bash" or "zsh". False: there is no such form. */
 bool usage_form_read(const char *name, enum usage_form *form);
 
-/* As text only the first command is printed. */
+/* Prints only the first command if `form` is text. */
 void usage_print(FILE *out, const struct usage_program *program, enum usage_form form);
 
-/* The same options for getopt_long: element i becomes option i + 1, and an end follows them.
+/* Writes the same options for getopt_long: element i becomes option i + 1, and an end follows them.
  * `known` has room for `count` + 1. */
 struct option;
 void usage_getopt(const struct usage_option *options, size_t count, struct option *known);

@@ -26,12 +26,12 @@ void loop_run_posted(struct loop *loop);
 /* Calls `on_readable` whenever the descriptor is readable, until the watch is removed. */
 struct loop_watch *loop_watch_add(struct loop *loop, int fd, void (*on_readable)(void *context),
                                   void *context);
-/* Does not close the descriptor. NULL is left alone. */
+/* Does not close the descriptor. NULL is ignored. */
 void loop_watch_remove(struct loop_watch *watch);
 
 /* Any thread: runs `work` on the loop thread soon. Posts run in order; those made after the loop
  * stopped do not run. */
 void loop_post(struct loop *loop, void (*work)(void *context), void *context);
 
-/* For timers and wake-ups, and for modules that use libevent themselves. */
+/* Returns the event base, for timers and wake-ups, and for modules that use libevent themselves. */
 struct event_base *loop_base(struct loop *loop);

@@ -12,5 +12,5 @@ struct wake;
 struct wake *wake_create(struct event_base *base, void (*on_wake)(void *context), void *context);
 /* Any thread. */
 void wake_up(struct wake *wake);
-/* When no thread calls wake_up any more. NULL is ignored. */
+/* Call when no thread calls wake_up any more. NULL is ignored. */
 void wake_destroy(struct wake *wake);

@@ -31,7 +31,7 @@ struct wire_field {
     struct wire_cursor data; /* BYTES: the contents */
 };
 
-/* For loops over many varints: one check of the cursor covers all of them. */
+/* Lets a loop over many varints check the cursor once for all of them. */
 enum { WIRE_VARINTS_AT_ONCE = 64 };
 
 enum wire_result { WIRE_END, WIRE_FIELD, WIRE_MALFORMED };

@@ -18,7 +18,7 @@
 
 /* ---- mistakes ---- */
 
-/* At most REPORT_MAX mistakes are listed; the rest is counted. */
+/* Largest number of mistakes that are listed; further ones are counted. */
 enum { REPORT_MAX = 100, REPORT_VALUE_BYTES = 80 };
 
 struct tree_mistake {
@@ -88,5 +88,5 @@ bool node_is_null(const struct tree_node *node);
 /* A value for an error text: `"abc"`, `a list`, `nothing`; shortened, without control characters.
  */
 const char *node_show(const struct tree_node *node, char text[REPORT_VALUE_BYTES]);
-/* The same for a string. */
+/* Like node_show(), for a string. */
 const char *text_show(const char *value, char text[REPORT_VALUE_BYTES]);
