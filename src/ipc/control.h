@@ -55,7 +55,7 @@ enum {
     CONTROL_REQUEST_BYTES = 32768,
     CONTROL_PACKET_BYTES = 8192,
     CONTROL_ROWS_MAX = 1000, /* in a page */
-    /* At most, with the NUL. */
+    /* Largest sizes, with the NUL. */
     CONTROL_NAME_BYTES = 64,
     CONTROL_PATH_BYTES = 1024,
     CONTROL_KEY_BYTES = 4096,
@@ -100,6 +100,6 @@ struct control_request {
  * INVALID_ARGUMENT: too long for the name of a socket. */
 enum status control_path(const char *counters_path, char *path, size_t room,
                          struct error *error) WARN_UNUSED;
-/* As control_path, for the socket where a node of a mesh always serves mmesh.ModelMesh. */
+/* Like control_path(), for the socket where a node of a mesh always serves mmesh.ModelMesh. */
 enum status control_manage_path(const char *counters_path, char *path, size_t room,
                                 struct error *error) WARN_UNUSED;

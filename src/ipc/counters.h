@@ -136,8 +136,8 @@ enum status counters_create(struct counters *counters, const char *path,
                             struct error *error) WARN_UNUSED;
 
 /*
- * The same for a successor: if the process `owner` has the path, the file is beside it, at
- * PATH.new, until counters_take_name.
+ * Like counters_create(), for a successor: if the process `owner` has the path, the file is beside
+ * it, at PATH.new, until counters_take_name.
  */
 enum status counters_create_beside(struct counters *counters, const char *path, int owner,
                                    const struct counters_spec *scopes, uint32_t scope_count,
@@ -147,7 +147,7 @@ enum counters_owner { COUNTERS_OWNER_LEAVES, COUNTERS_OWNER_DEAD };
 /* The file gets its name. FAILED_PRECONDITION: the owner is dead, and another node has the name. */
 enum status counters_take_name(struct counters *counters, enum counters_owner owner,
                                struct error *error) WARN_UNUSED;
-/* For the owner: removes the file that a dead successor has left beside it. */
+/* Removes the file that a dead successor has left beside it. Only the owner may call this. */
 void counters_remove_beside(const struct counters *counters);
 
 /*
@@ -166,9 +166,9 @@ void counters_release(struct counters *counters, uint32_t scope);
 uint64_t counters_table_hash(void);
 
 /*
- * For a worker: maps the pages of its own values for writing and nothing else of the file, so that
- * no modelet can spoil another worker's figures or the header. They are scope 0 of the view, which
- * has no header. `values_offset` comes from the coordinator (a SCOPE_WORKER). On success takes over
+ * Maps the pages of a worker's own values for writing and nothing else of the file, so that no
+ * modelet can spoil another worker's figures or the header. They are scope 0 of the view, which has
+ * no header. `values_offset` comes from the coordinator (a SCOPE_WORKER). On success takes over
  * `fd` and closes it at once: with it a modelet could map the rest or truncate the file.
  */
 enum status counters_attach(struct counters *counters, int fd, uint64_t values_offset,
@@ -179,13 +179,13 @@ enum status counters_attach(struct counters *counters, int fd, uint64_t values_o
 enum status counters_open(struct counters *counters, const char *path, bool *live,
                           struct error *error) WARN_UNUSED;
 
-/* For a reader: no scope has come or gone since the file was opened. */
+/* Returns true if no scope has come or gone since a reader opened the file. */
 bool counters_unchanged(const struct counters *counters);
 
 /* Unmaps and closes; the creator also removes the file. */
 void counters_close(struct counters *counters);
 
-/* Of a node that runs as a service, or as root. */
+/* Path of a node that runs as a service, or as root. */
 #define COUNTERS_PATH_SERVICE "/run/shoal/counters"
 
 /* COUNTERS_PATH_SERVICE for root, else beneath $XDG_RUNTIME_DIR/shoal or /tmp/shoal-<uid>. */
@@ -195,7 +195,7 @@ void counters_default_path(char *path, size_t room);
 _Atomic uint64_t *counters_values(const struct counters *counters, uint32_t scope);
 extern const uint32_t counter_offset[COUNTER_TABLE_COUNT]; /* in words */
 
-/* For values that one thread writes: no locked instruction. */
+/* Adds to a value that one thread writes: no locked instruction. */
 static inline void
 counter_add(_Atomic uint64_t *values, enum counter counter, uint64_t amount)
 {
@@ -204,7 +204,7 @@ counter_add(_Atomic uint64_t *values, enum counter counter, uint64_t amount)
                           memory_order_relaxed);
 }
 
-/* For values that several threads of one process write. */
+/* Adds to a value that several threads of one process write. */
 static inline void
 counter_add_shared(_Atomic uint64_t *values, enum counter counter, uint64_t amount)
 {
@@ -226,12 +226,12 @@ counter_get(_Atomic uint64_t *values, enum counter counter)
 /* Record a value; the second form is for several threads. */
 void histogram_record(_Atomic uint64_t *values, enum counter counter, uint64_t value);
 void histogram_record_shared(_Atomic uint64_t *values, enum counter counter, uint64_t value);
-/* Of all values that were recorded. */
+/* Returns the sum of all recorded values. */
 uint64_t histogram_sum(_Atomic uint64_t *values, enum counter counter);
 
-/* For readers: returns the value at a quantile (0 … 1) of summed words; 0 if empty. */
+/* Returns, for readers, the value at a quantile (0 … 1) of summed words; 0 if empty. */
 uint64_t histogram_quantile(const uint64_t words[HISTOGRAM_WORDS], double quantile);
-/* The same, at most INT64_MAX: a modelet may have written any value. */
+/* Like histogram_quantile(), but at most INT64_MAX: a modelet may have written any value. */
 int64_t histogram_duration(const uint64_t words[HISTOGRAM_WORDS], double quantile);
 /* 0 if empty. */
 double histogram_mean(const uint64_t words[HISTOGRAM_WORDS]);

@@ -18,7 +18,7 @@ enum sandbox_allow {
     SANDBOX_ALLOW_CORE = 1u << 6,
 };
 
-/* Their names, in the order of the bits. */
+/* The names of the bits, in their order. */
 #define SANDBOX_ALLOW_NAMES "reading|files|network|processes|code|all|core"
 
 static inline const char *

@@ -41,7 +41,7 @@ enum status snapshot_read(struct snapshot *snapshot, const char *path,
                           struct error *error) WARN_UNUSED;
 void snapshot_free(struct snapshot *snapshot);
 
-/* True if both are from the same start of the same node and can be subtracted. */
+/* Returns true if both are from the same start of the same node and can be subtracted. */
 bool snapshot_same_node(const struct snapshot *a, const struct snapshot *b);
 /* Computes `now` minus `before` for counts and histograms; gauges are those of `now`. Allocates,
  * like a read. */
@@ -69,7 +69,7 @@ int64_t snapshot_age_ns(const struct snapshot *snapshot, int64_t sign_of_life_ns
 /* Computes the time of a dead node's last sign of life. False: before this machine was started. */
 bool snapshot_death_unix_ns(const struct snapshot *snapshot, int64_t *unix_ns);
 
-/* True if the node is running and every stage of the pipeline has a worker. */
+/* Returns true if the node is running and every stage of the pipeline has a worker. */
 bool snapshot_pipeline_ready(const struct snapshot *snapshot,
                              const struct snapshot_scope *pipeline);
 const char *node_state_name(enum node_state state);

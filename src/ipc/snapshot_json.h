@@ -19,7 +19,7 @@ struct snapshot_json {
     enum snapshot_detail detail;
 };
 
-/* One object: the node, its counters, its pipelines, their stages, their workers. */
+/* Writes one object: the node, its counters, its pipelines, their stages, their workers. */
 void snapshot_json(const struct snapshot *snapshot, const struct snapshot_json *form,
                    struct json *json);
 /* The node's fields, into an open object. */

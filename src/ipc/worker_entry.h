@@ -106,7 +106,7 @@ worker_entry_cost(const struct worker_entry *entry, uint64_t fixed_ns, uint64_t 
     atomic_store_explicit(&entry->worker->ran_ns, now_ns, memory_order_release);
 }
 
-/* True if the coordinator wants batches closed at once. */
+/* Returns true if the coordinator wants batches closed at once. */
 static inline bool
 worker_entry_draining(const struct worker_entry *entry)
 {

@@ -55,11 +55,11 @@ struct arena_kept {
 /* Makes this process keep blocks of the region, for good. Call before it acquires any. */
 void arena_keep(struct region *region, struct arena_kept *kept);
 
-/* True if the block is kept, or if the list is busy. For the audit. */
+/* Returns true if the block is kept, or if the list is busy. For the audit. */
 bool arena_keeps(const struct region *region, uint32_t block);
 
-/* True if the slot holds the block, which must exist. A hostile worker can make that true for any
- * block; a mistaken one, or one that only changed a descriptor, cannot. */
+/* Returns true if the slot holds the block, which must exist. A hostile worker can make that true
+ * for any block; a mistaken one, or one that only changed a descriptor, cannot. */
 bool arena_holds(const struct region *region, uint32_t slot, uint32_t block);
 
 /* Returns how many blocks are in use (kept ones are not), of one class or, with -1, of all. Reads

@@ -43,12 +43,13 @@ client_region_bell(const struct region *client_region, uint32_t stage)
  * it reads its socket soon. A hint, in a word that client regions do not use otherwise; rings the
  * client's bell. */
 void client_region_ends(const struct region *client_region);
-/* For the client: client_region_ends was called. */
+/* Tells the client whether client_region_ends was called. */
 bool client_region_is_ending(const struct region *client_region);
 
-/* For a worker: true if a ring of the stage holds work in any client region. */
+/* Returns true, to a worker, if a ring of the stage holds work in any client region. */
 bool client_regions_have_cell(const struct region *lane, uint32_t stage);
-/* The same, or a client region has come or gone that the worker does not know of. */
+/* Like client_regions_have_cell(), but also returns true if a client region has come or gone that
+ * the worker does not know of. */
 bool client_regions_have_work(const struct region *lane, uint32_t stage);
 
 /* Collects the caller's own bell and the stage's bell of every client region. */

@@ -48,22 +48,22 @@ struct doorbells {
     uint32_t count;
 };
 
-/* As for one bell. The caller fills in `bells` and `count` before. */
+/* Like doorbell_prepare(), for several bells. The caller fills in `bells` and `count` before. */
 void doorbells_prepare(struct doorbells *doorbells);
 void doorbells_cancel(struct doorbells *doorbells);
-/* Without futex_waitv (Linux before 5.16, a container's filter) sleeps on its own bell alone, for
- * at most DOORBELLS_BLIND_NS. */
+/* Without futex_waitv (Linux before 5.16, a container's filter) this sleeps on the process's own
+ * bell alone, for at most DOORBELLS_BLIND_NS. */
 bool doorbells_sleep(struct doorbells *doorbells, int64_t timeout_ns);
 
 #define DOORBELLS_BLIND_NS INT64_C(1000000)
 
-/* True if this process can sleep on several bells; else errno says why. Asks the kernel. */
+/* Returns true if this process can sleep on several bells; else errno says why. Asks the kernel. */
 bool doorbells_can_wait(void);
 
 /*
- * How long to poll before sleeping. Private to the process. Successful polling doubles the budget,
- * vain polling halves it; a sleep shorter than the limit raises it to twice the sleep. A limit of
- * 0: never poll.
+ * The time to poll before sleeping. Private to the process. Successful polling doubles the budget,
+ * unsuccessful polling halves it; a sleep shorter than the limit raises it to twice the sleep. A
+ * limit of 0: never poll.
  *
  * Between two looks the process yields (spin_pause), because the awaited process may want this CPU.
  * If no process wants it, a yield costs a few hundred nanoseconds. If another process takes the CPU

@@ -41,7 +41,7 @@ bool former_ring(const struct region *region, uint32_t stage);
 void idle_enter(const struct region *region, uint32_t stage, uint32_t worker_index);
 void idle_leave(const struct region *region, uint32_t stage, uint32_t worker_index);
 
-/* True if there is work and no former, or the caller was appointed. */
+/* Returns true if there is work and no former, or the caller was appointed. */
 bool stage_wants_former(const struct region *region, uint32_t stage, uint32_t worker_index,
                         uint16_t owner);
 

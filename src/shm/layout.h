@@ -74,7 +74,8 @@ struct shm_slot {
     struct shm_payload payload[2]; /* payload[place & 1] is that of the place */
     _Atomic uint64_t model;        /* model_word; 0: the pipeline has no models */
     char text[SLOT_TEXT_BYTES];    /* of a failure; terminated unless hostile */
-    /* Of an answer in pieces (piece.h). A count is a slot_count: it belongs to one use. */
+    /* The progress of an answer in pieces (piece.h). A count is a slot_count: it belongs to one
+     * use. */
     _Alignas(64) _Atomic uint64_t streams; /* the generation whose caller takes pieces; 0: none.
                                               Written by the coordinator before the first push */
     _Atomic uint64_t emitted;              /* pieces pushed, or about to be */
@@ -114,8 +115,8 @@ model_word(uint32_t number, uint32_t life)
     return (uint64_t)life << 32 | number;
 }
 
-/* In `status` of a slot in the error ring: nothing failed, but the worker does not hold the model.
- * The slot is as it was when it came to the stage `failed_place`. Not a gRPC status. */
+/* Value of `status` of a slot in the error ring: nothing failed, but the worker does not hold the
+ * model. The slot is as it was when it came to the stage `failed_place`. Not a gRPC status. */
 #define SLOT_NOT_HELD 100u
 
 /*

@@ -69,8 +69,8 @@ struct payload_table {
     _Alignas(8) char bytes[PAYLOAD_TABLE_BYTES_MAX];
 };
 
-/* As payload_read, for a region that another process may be writing: copies descriptor and table
- * once, and the view points into `table`. Only the tensors' data stays in the region. */
+/* Like payload_read(), but the region may be written by another process: copies descriptor and
+ * table once, and the view points into `table`. Only the tensors' data stays in the region. */
 enum status payload_read_copied(const struct region *region, const struct shm_payload *payload,
                                 struct payload_table *table, struct payload_view *view,
                                 struct error *error) WARN_UNUSED;
@@ -155,7 +155,7 @@ enum status builder_copy(struct payload_builder *builder, const struct payload_b
 enum status builder_seal(struct payload_builder *builder, struct shm_payload *payload,
                          struct error *error) WARN_UNUSED;
 
-/* As builder_seal, for a payload that is to be all of one block with `tail_bytes` unused at its
+/* Like builder_seal(), but the payload becomes all of one block with `tail_bytes` unused at its
  * end. Tensors in several blocks, or forwarded, are copied. The builder is then empty: it goes on
  * with the next payload of the same slot. */
 enum status builder_seal_alone(struct payload_builder *builder, uint32_t tail_bytes,

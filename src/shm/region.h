@@ -40,7 +40,7 @@ enum status region_create(struct region *region, const struct region_plan *plan,
  * Owns `fd` on success only. */
 enum status region_attach(struct region *region, int fd, struct error *error) WARN_UNUSED;
 
-/* For the creator: checks that the header is still as written, so that a worker can attach.
+/* Checks, for the creator, that the header is still as written, so that a worker can attach.
  * DATA_LOSS or FAILED_PRECONDITION, naming the difference. */
 enum status region_check_header(const struct region *region, struct error *error) WARN_UNUSED;
 
@@ -74,7 +74,7 @@ region_result_place(const struct region *region)
     return (uint8_t)region->layout.plan.stage_count;
 }
 
-/* True if this region has a ring for `place`. */
+/* Returns true if this region has a ring for `place`. */
 static inline bool
 region_place_exists(const struct region *region, uint8_t place)
 {

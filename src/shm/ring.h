@@ -84,7 +84,8 @@ enum ring_result ring_pop(const struct shm_ring *ring, const struct shm_objects 
 bool ring_peek(const struct shm_ring *ring, const struct shm_objects *objects,
                struct shm_ticket *next);
 
-/* True if a pop would meet a full cell. For deciding whether to sleep, after a full fence. */
+/* Returns true if a pop would meet a full cell. Used to decide whether to sleep, after a full
+ * fence. */
 bool ring_has_cell(const struct shm_ring *ring);
 
 /* Returns the number of cells between the hints, at most the number of cells. For display and

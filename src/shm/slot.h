@@ -32,17 +32,17 @@ enum ring_result slot_push(const struct region *region, struct shm_ticket ticket
 enum status slot_release(const struct region *region, struct shm_ticket ticket, uint8_t from,
                          uint16_t owner) WARN_UNUSED;
 
-/* In place of a model's word: the slot is a probe of the coordinator (lane_probe). */
+/* Takes the place of a model's word: the slot is a probe of the coordinator (lane_probe). */
 #define SLOT_MODEL_PROBE UINT64_MAX
 
-/* For a slot that the caller holds: published by the push with which it was given away. */
+/* Requires that the caller owns the slot: the push that gave it away published the value. */
 static inline int64_t
 slot_enqueued_ns(const struct shm_slot *slot)
 {
     return atomic_load_explicit(&slot->enqueued_ns, memory_order_relaxed);
 }
 
-/* As slot_enqueued_ns: a model_word, 0: none. */
+/* Like slot_enqueued_ns(), but returns the model_word; 0: none. */
 static inline uint64_t
 slot_model(const struct shm_slot *slot)
 {
@@ -59,7 +59,7 @@ slot_deadline_ns(const struct shm_slot *slot)
  * outdated. */
 void slot_cancel(const struct region *region, struct shm_ticket ticket);
 
-/* One relaxed load. */
+/* Costs one relaxed load. */
 static inline bool
 slot_cancelled(const struct shm_slot *slot, uint32_t generation)
 {

@@ -50,9 +50,9 @@ void stamp_ended(struct shm_stamp *shared, int64_t now_ns);
 bool stamp_read(const struct shm_stamp *shared, uint32_t generation, struct stamp *stamp);
 
 /*
- * For the coordinator, which holds the slot after a worker's death: `lost` (stage, worker and end
- * of the dead worker) and its stamp of that stage become the lost run `number`, counted from 0. The
- * stage's stamp is free for the successor. Lost runs beyond STAMPS_LOST_MAX are dropped.
+ * Called by the coordinator, which owns the slot after a worker's death. `lost` (stage, worker and
+ * end of the dead worker) and its stamp of that stage become the lost run `number`, counted from 0.
+ * The stage's stamp is free for the successor. Lost runs beyond STAMPS_LOST_MAX are dropped.
  */
 void stamp_lose(const struct region *region, struct shm_ticket ticket, uint32_t number,
                 const struct stamp *lost);

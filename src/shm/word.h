@@ -64,7 +64,7 @@ word_possible(uint64_t packed)
     return packed >> 32 != 0;
 }
 
-/* True if the words differ in the turn at most. */
+/* Returns true if the words differ in the turn at most. */
 static inline bool
 word_same_hold(uint64_t a, uint64_t b)
 {
@@ -125,7 +125,7 @@ cell_index(uint64_t cell)
     return (uint32_t)(cell & CELL_INDEX_MASK);
 }
 
-/* True if the cell was filled by the push that made this word. */
+/* Returns true if the cell was filled by the push that made this word. */
 static inline bool
 cell_names(uint64_t cell, uint32_t index, struct shm_word word)
 {
