@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a batch closes. Pure: time and circumstances are arguments. The caller offers the waiting
- * items and then asks. The rules, in order of precedence:
+ * Decides when a batch closes. Pure: time and circumstances are arguments. The caller offers the
+ * waiting items and then asks. The rules, in order of precedence:
  *
  *  1. A batch holds items of one model. The next item of another model closes it as if it were
  *     full.

@@ -17,7 +17,7 @@ struct collected;
  * of an earlier piece; RESOURCE_EXHAUSTED: together they are larger than an answer may be. */
 enum status item_collect(struct host_item *item, struct error *error) WARN_UNUSED;
 
-/* The same, after dropping what was collected before. */
+/* Like item_collect(), but first drops what was collected before. */
 enum status item_collect_last(struct host_item *item, struct error *error) WARN_UNUSED;
 
 /* The run is over: makes what was collected the item's outputs, with those that it has now; with
@@ -25,5 +25,5 @@ enum status item_collect_last(struct host_item *item, struct error *error) WARN_
 enum status item_gather(struct host_item *item, enum handshake_collect collect,
                         struct shm_payload *overwritten, struct error *error) WARN_UNUSED;
 
-/* NULL is left alone. */
+/* NULL is ignored. */
 void collected_drop(struct collected **collected);

@@ -52,5 +52,5 @@ struct cost_line cost_line(const struct cost *cost);
 /* Returns the expected time of a run of `items`; 0: unknown. */
 int64_t cost_expect_ns(const struct cost *cost, uint32_t items);
 
-/* As cost_expect_ns, for deciding what to drop: also 0 when rule 5 forbids it. */
+/* Like cost_expect_ns(), but for deciding what to drop: also returns 0 when rule 5 forbids it. */
 int64_t cost_tested_ns(const struct cost *cost, uint32_t items, int64_t now_ns);

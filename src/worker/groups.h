@@ -48,7 +48,7 @@ bool groups_init(struct groups *groups, uint32_t size, int64_t wait_ns, enum gro
 void groups_adapt(struct groups *groups);
 void groups_fini(struct groups *groups);
 
-/* True if no other item may be taken. */
+/* Returns true if no other item may be taken. */
 static inline bool
 groups_full(const struct groups *groups)
 {
@@ -93,7 +93,7 @@ uint32_t groups_oldest(const struct groups *groups);
  * open. */
 int64_t groups_close_ns(const struct groups *groups);
 
-/* True if the item taken last joined others of its model. */
+/* Returns true if the item taken last joined others of its model. */
 bool groups_joined(const struct groups *groups);
 
 /* Returns the number of items of a group. */

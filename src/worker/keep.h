@@ -22,5 +22,5 @@ enum {
     KEEP_ARGUMENTS,  /* its argv[0] and what follows */
 };
 
-/* Its exit code, if it does not end by the program's signal. */
+/* Returns the keeper's own exit code if it does not end by the program's signal. */
 int keep(int argc, char **argv);

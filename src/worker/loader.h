@@ -62,14 +62,14 @@ enum status loader_start(struct loader *loader, const struct modelet *modelet,
                          const struct worker_entry *entry, const struct handshake_start *start,
                          const cpu_set_t *cpus, struct error *error) WARN_UNUSED;
 
-/* Without a thread: true if there are orders. One load. */
+/* Returns true if there are orders; for a loader without a thread. Costs one load. */
 static inline bool
 loader_has_orders(const struct loader *loader)
 {
     return !loader->has_thread && worker_entry_models_told(loader->entry) != loader->told;
 }
 
-/* Without a thread: carries out all orders. Call between runs. */
+/* Carries out all orders; for a loader without a thread. Call between runs. */
 void loader_receive(struct loader *loader);
 
 /* Ends the thread and unloads all models. False: the thread does not return from the modelet, whose

@@ -40,7 +40,7 @@ struct model_files {
  * arena. */
 void model_files_prepare(void);
 
-/* Between these two, `map_file` on this thread maps for this model. */
+/* Between model_files_begin and model_files_end, `map_file` on this thread maps for this model. */
 void model_files_begin(struct model_files *files, const struct shoal_model *spec, const char *root);
 void model_files_end(struct model_files *files);
 

@@ -40,7 +40,7 @@ void model_table_fini(struct model_table *table);
 
 /* ---- the main thread ---- */
 
-/* True if the model is loaded; it may be removed at once. Two loads. */
+/* Returns true if the model is loaded; it may be removed at once. Two loads. */
 bool model_table_has(const struct model_table *table, uint64_t word);
 
 /* Announces a run: the model stays until model_table_leave. NULL: not loaded. */
@@ -48,8 +48,8 @@ struct loaded_model *model_table_enter(struct model_table *table, uint64_t word)
 /* Ends the announced run. A fence and a load per batch, like a bell. */
 void model_table_leave(struct model_table *table);
 
-/* True if the loader wants to measure, and needs this thread's cache of freed memory flushed. One
- * load. */
+/* Returns true if the loader wants to measure, and needs this thread's cache of freed memory
+ * flushed. One load. */
 static inline bool
 model_table_settle_wanted(const struct model_table *table)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long the open batch of a stage with `batch_wait: adaptive` waits for company. Pure: arrivals,
- * runs and circumstances are arguments with their times, in nanoseconds of the monotonic clock and
- * in order. Other processes wrote the times of arrivals; they are moved between the last event and
- * now. The worst effect of a wrong answer is that a batch closes early or waits up to
+ * Decides how long the open batch of a stage with `batch_wait: adaptive` waits for company. Pure:
+ * arrivals, runs and circumstances are arguments with their times, in nanoseconds of the monotonic
+ * clock and in order. Other processes wrote the times of arrivals; they are moved between the last
+ * event and now. The worst effect of a wrong answer is that a batch closes early or waits up to
  * `batch_wait_ms`, which batch.h enforces.
  *
  * It learns:

@@ -97,7 +97,7 @@ enum status worker_prepare(struct worker *worker, struct handshake_ready *ready,
 
 /* Installs the SIGTERM handler. */
 void worker_catch_stop(const struct worker *worker);
-/* True if SIGTERM has come. */
+/* Returns true if SIGTERM has come. */
 bool worker_stop_requested(void);
 
 /* ---- step.c ---- */
@@ -105,8 +105,8 @@ bool worker_stop_requested(void);
 /* Serves until asked to stop or until the region is found corrupt. */
 enum worker_exit worker_serve(struct worker *worker);
 
-/* One turn of worker_serve, without housekeeping and rest: gathers, and runs the batch if it is
- * due. 0: nothing to do. */
+/* Does one turn of worker_serve, without housekeeping and rest: gathers, and runs the batch if it
+ * is due. Returns 0 if there was nothing to do. */
 uint32_t worker_turn(struct worker *worker, int64_t now_ns);
 
 /* ---- run.c ---- */
