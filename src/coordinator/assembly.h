@@ -52,9 +52,9 @@ const char *assembly_counters_path(const struct config *config, const char *aske
  * finished with assembly_fini after any result. */
 enum status assembly_init(struct assembly *assembly, const struct assembly_options *options,
                           struct error *error) WARN_UNUSED;
-/* After every pipeline has stopped: no answer is being finished any more when this returns. */
+/* Call after every pipeline has stopped. No answer is being finished any more when this returns. */
 void assembly_end_gathering(struct assembly *assembly);
-/* After every pipeline has stopped. Leaves NODE_STOPPED in the counters for their readers. */
+/* Call after every pipeline has stopped. Leaves NODE_STOPPED in the counters for their readers. */
 void assembly_fini(struct assembly *assembly);
 
 /* Starts all pipelines; the events report the outcome. After a failure: assembly_stop. */

@@ -21,8 +21,9 @@ struct greeting {
     uint32_t models;  /* told of */
 };
 
-/* Once the node is ready: tells where it serves, and of the models of pipelines that have only one;
- * from now on, of each model that is loaded. The registry and the configuration outlive it. */
+/* Call once the node is ready. Prints where it serves and the models of pipelines that have only
+ * one; from now on also each model that is loaded. The registry and the configuration outlive
+ * it. */
 void greeting_start(struct greeting *greeting, const struct config *config,
                     struct model_registry *registry, struct pipeline *const *pipelines,
                     uint32_t count);

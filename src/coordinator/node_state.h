@@ -91,7 +91,7 @@ void node_stop(struct coordinator_node *node);
 void node_stop_at_once(struct coordinator_node *node, int number);
 /* A timer's: looks at what the drain waits for. */
 void node_on_drain_look(void *context);
-/* While it stops: stops the loop if nothing is left that needs it, or looks again. */
+/* Stops the loop if nothing is left that needs it, or looks again. Call while the node stops. */
 void node_end_if_done(struct coordinator_node *node);
 
 /* ---- node_upgrade.c ---- */

@@ -23,10 +23,11 @@ struct reloads {
     void *context;
 };
 
-/* For SIGHUP: reloads every pipeline and logs the outcome. While a reload is under way the request
- * is held and run once afterwards, however many have come. */
+/* Handles SIGHUP: reloads every pipeline and logs the outcome. While a reload is under way the
+ * request is held and run once afterwards, however many have come. */
 void reload_all(struct reloads *reloads);
-/* For SIGHUP while the node starts or is upgraded: holds the request `until` then, for the log. */
+/* Handles SIGHUP while the node starts or is upgraded: holds the request `until` then, a text for
+ * the log. */
 void reload_hold(struct reloads *reloads, const char *until);
 /* Runs the held reload, if none is under way. */
 void reload_held(struct reloads *reloads);

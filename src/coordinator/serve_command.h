@@ -15,6 +15,6 @@ enum { SERVE_GO_ON = -1 };
  * SERVE_GO_ON, or the exit code. */
 int serve_read(int argc, char **argv, struct node_options *node);
 
-/* After a start that failed: names each port that another program has, and the option that chooses
+/* Names, after a start that failed, each port that another program has, and the option that chooses
  * one. */
 void serve_explain(void);

@@ -40,10 +40,10 @@ bool upgrade_has_yielded(const struct upgrade *upgrade);
 /* Within on_ready: tells the successor to go on. Returns the call, whose answer is the drain's
  * end. */
 struct control_call *upgrade_yield(struct upgrade *upgrade);
-/* After that: the signal is for the successor. */
+/* Passes on a signal that is for the successor, after upgrade_yield. */
 void upgrade_signal(struct upgrade *upgrade, int number);
 /* Kills a process that is not ready; `why` is kept. */
 void upgrade_cancel(struct upgrade *upgrade, const char *why);
 
-/* NULL is left alone. */
+/* NULL is ignored. */
 void upgrade_destroy(struct upgrade *upgrade);

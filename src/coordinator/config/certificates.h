@@ -21,5 +21,5 @@ enum status certificates_open(const struct config *config, struct certificates *
 /* Opens each by itself: calls `say` with each mistake, returns their number. */
 uint32_t certificates_check(const struct config *config, uint32_t *good,
                             void (*say)(const char *mistake));
-/* After any result of certificates_open, when nobody uses them any more. */
+/* Call after any result of certificates_open, when nobody uses them any more. */
 void certificates_close(struct certificates *certificates);

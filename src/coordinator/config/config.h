@@ -171,7 +171,8 @@ struct config_allow {
     uint32_t model_count; /* 0: all models */
 };
 
-/* Where mmesh.ModelMesh is served in addition to its unix socket (mesh_management.h). */
+/* The addresses where mmesh.ModelMesh is served in addition to its unix socket
+ * (mesh_management.h). */
 struct config_management {
     struct config_addresses addresses;
     bool on_listen; /* on all addresses of `listen` as well; set by the environment */
@@ -243,7 +244,8 @@ struct config_mesh {
     uint32_t store_waiting_max;
     char *names;        /* "models" or "vmodels": what requests name without metadata */
     char *vmodel_owner; /* for calls that name none; NULL: none */
-    /* From MM_METRICS: labels `method` have the service in front; what it asks for in vain. */
+    /* From MM_METRICS. With fq_names, labels `method` start with the service; the other two have no
+     * effect and are reported. */
     bool metrics_fq_names;
     bool metrics_tls;
     bool metrics_per_model;
@@ -355,7 +357,7 @@ struct config_options {
 enum status config_load(const char *path, const struct config_options *options,
                         struct config *config, struct config_errors *errors,
                         struct error *error) WARN_UNUSED;
-/* The same for a given text. */
+/* The text that config_parse() reads like config_load() reads a file. */
 struct config_text {
     const char *path; /* names it, and relative paths start at its folder */
     const char *text;

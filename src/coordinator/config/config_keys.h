@@ -87,7 +87,7 @@ enum config_key_index {
 
 extern const struct config_key config_keys[KEY_COUNT];
 
-/* For errors: "the top level", "a pipeline", … */
+/* Returns a name for errors: "the top level", "a pipeline", … */
 const char *config_where_name(enum config_where where);
 
 /* NULL: no such key there. */
@@ -95,7 +95,7 @@ const struct config_key *config_key_find(enum config_where where, const char *na
 /* The key probably meant: a similar name there, or the same name elsewhere; or NULL. */
 const struct config_key *config_key_nearest(enum config_where where, const char *name);
 
-/* For errors and the manual: "an integer", "a list of CPU numbers". */
+/* Returns a name for errors and the manual: "an integer", "a list of CPU numbers". */
 const char *config_type_name(enum config_type type);
 /* "1 to 65535", "0 to 60000 ms", "error|warn|info|debug"; "" without a restriction. */
 void config_range_text(const struct config_key *key, char *text, size_t room);

@@ -74,8 +74,8 @@ void config_check_cpu(struct config_reader *reader, int line, int cpu);
 /* The path of the modelet's file; frees `modelet`. */
 char *config_find_modelet(struct config_reader *reader, char *modelet, int line);
 
-/* For the manual: text in lines of at most 90 columns, indented by eight, without backquotes; an
- * item of a Markdown list. */
+/* Prints text of the manual in lines of at most 90 columns, indented by eight, without backquotes:
+ * an item of a Markdown list. */
 void config_print_wrapped(FILE *out, const char *text);
 void config_print_item(FILE *out, const char *text);
 

@@ -30,7 +30,7 @@ struct list_asks *asks_create(const struct asks_options *options);
 /* Gives the node's loop nothing more to do; what it has been given must run before asks_destroy.
  * Any thread; NULL is ignored. */
 void asks_stop(struct list_asks *asks);
-/* After asks_stop and the HTTP thread. NULL is ignored. */
+/* Call after asks_stop, when the HTTP thread has ended. NULL is ignored. */
 void asks_destroy(struct list_asks *asks);
 
 /* Answers the request, now or later. RESOURCE_EXHAUSTED, INVALID_ARGUMENT: it is not answered. */

@@ -3,7 +3,7 @@
  * The dashboard: a web page for operators at the addresses of `dashboard`, on an HTTP thread of its
  * own. DESIGN.md.
  *
- * Threads. Everything here is called on the loop thread. NULL is left alone by all but
+ * Threads. Everything here is called on the loop thread. NULL is ignored by all but
  * dashboard_create.
  */
 #pragma once
@@ -30,13 +30,13 @@ struct dashboard_options {
 enum status dashboard_create(const struct dashboard_options *options, struct dashboard **dashboard,
                              struct error *error) WARN_UNUSED;
 void dashboard_start(struct dashboard *dashboard, enum rpc_accept accept);
-/* After RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
 void dashboard_accept(struct dashboard *dashboard);
-/* For readiness, as web_set_ready. */
+/* Sets readiness, like web_set_ready(). */
 void dashboard_set_ready(struct dashboard *dashboard, bool ready);
-/* As web_part: pages reconnect to the process that accepts next. After dashboard_start. */
+/* Like web_part(): pages reconnect to the process that accepts next. After dashboard_start. */
 void dashboard_part(struct dashboard *dashboard);
-/* As web_stop: its form calls no more models, and no page stays open. */
+/* Like web_stop(): its form calls no more models, and no page stays open. */
 void dashboard_stop(struct dashboard *dashboard);
-/* As web_destroy. */
+/* Like web_destroy(). */
 void dashboard_destroy(struct dashboard *dashboard);

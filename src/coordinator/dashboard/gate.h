@@ -37,7 +37,7 @@ enum gate_what { GATE_PAGE, GATE_DATA };
 enum status gate_check(const struct gate *gate, const struct gate_headers *headers,
                        enum gate_what what, struct error *error) WARN_UNUSED;
 
-/* In a time that does not depend on how much of it is right. */
+/* Takes a time that does not depend on how much of the token is right. */
 bool gate_is_token(const struct gate *gate, const char *given);
 
 #define GATE_COOKIE "shoal_dashboard"

@@ -14,13 +14,13 @@ struct viewers;
 
 /* `counters`: the node's. */
 struct viewers *viewers_create(uint32_t most, _Atomic uint64_t *counters);
-/* After the HTTP server. NULL is ignored. */
+/* Call after the HTTP server has ended. NULL is ignored. */
 void viewers_destroy(struct viewers *viewers);
 
 /* Begins the answer. RESOURCE_EXHAUSTED: as many pages are open as may be. */
 enum status viewers_add(struct viewers *viewers, struct http_request *request,
                         struct error *error) WARN_UNUSED;
-/* Its client has gone. */
+/* Removes the viewer of a request whose client has gone. */
 void viewers_remove(struct viewers *viewers, struct http_request *request);
 uint32_t viewers_count(const struct viewers *viewers);
 

@@ -27,9 +27,9 @@ struct callers {
 
 struct callers callers_of(const struct config *config, struct share_key key);
 
-/* Within the callback that received the call. 0: the caller is unknown. */
+/* Call within the callback that received the call. 0: the caller is unknown. */
 uint64_t caller_of(const struct callers *callers, const struct inbound *inbound);
 
-/* Likewise. Whether it may use shared memory: it is of this machine, by a loopback address or a
- * unix socket, or has shown a certificate. */
+/* Returns whether the caller may use shared memory: it is on this machine, by a loopback address or
+ * a unix socket, or has shown a certificate. Call within the callback that received the call. */
 bool caller_is_near(const struct inbound *inbound);

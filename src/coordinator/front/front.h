@@ -34,20 +34,20 @@ void front_start(struct front *front);
  * per thread of the configuration. Returns their number. */
 uint32_t front_queues(struct front *front, struct rpc_queue **queues);
 
-/* For health and readiness. Any thread. */
+/* Sets what health and readiness report. Any thread. */
 void front_set_serving(struct front *front, const char *pipeline, bool serving);
 void front_set_node_ready(struct front *front, bool ready);
 
 /* Writes its counters; false: callers cannot connect now, for lack of descriptors or memory. */
 bool front_publish(struct front *front);
 
-/* After RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
 void front_accept(struct front *front);
 
-/* As rpc_server_part. True: no connection is left. */
+/* Like rpc_server_part(). True: no connection is left. */
 bool front_part(struct front *front);
 
-/* When nothing is under way any more: takes no more connections, answers each new call with
+/* Call when nothing is under way any more. Takes no more connections, answers each new call with
  * UNAVAILABLE, and ends watches of health. Returns true when callers have been notified: none has
  * called for 100 ms, none is connected, or 400 ms have passed. Called again, it only looks. */
 bool front_refuse(struct front *front);

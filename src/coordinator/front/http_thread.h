@@ -24,7 +24,7 @@ enum status http_thread_create(const char *name, struct http_thread **thread,
 struct http_server *http_thread_server(struct http_thread *thread);
 void http_thread_start(struct http_thread *thread);
 /* Ends the thread, if it was started, and closes everything: answers that are on their way have a
- * second. Nobody may post or answer any more. NULL is left alone. */
+ * second. Nobody may post or answer any more. NULL is ignored. */
 void http_thread_destroy(struct http_thread *thread);
 
 /* Has `work` run on the HTTP thread soon, in order. */
@@ -37,5 +37,5 @@ bool http_thread_has_parted(const struct http_thread *thread);
 /* The HTTP thread's loop, for timers. */
 struct loop *http_thread_loop(struct http_thread *thread);
 
-/* For http_pool_options: counts in the node's counters, which are the context. */
+/* The callback of http_pool_options: counts in the node's counters, which are the context. */
 void http_thread_count(void *counters, enum http_figure figure, int64_t by);

@@ -16,7 +16,7 @@ struct http_thread;
 struct probes;
 
 struct probes *probes_create(void);
-/* After the HTTP server is gone. NULL is left alone, as by all of these. */
+/* Call after the HTTP server has ended. All of these functions ignore NULL. */
 void probes_destroy(struct probes *probes);
 
 struct http_service probes_service(struct probes *probes);

@@ -18,7 +18,8 @@ struct model_directories;
 struct model_registry;
 struct repository;
 
-/* In a mesh, which says what is loaded, nothing is loaded and unloaded by name here. */
+/* The answer to orders to load and unload by name. In a mesh, which says what is loaded, they are
+ * refused. */
 enum repository_rule { REPOSITORY_OPEN, REPOSITORY_CONTROL_OFF, REPOSITORY_OF_MESH };
 
 struct repository_options {
@@ -33,10 +34,10 @@ struct repository_options {
 };
 
 struct repository *repository_create(const struct repository_options *options);
-/* Refuses all calls that wait, and all later ones. NULL is left alone. */
+/* Refuses all calls that wait, and all later ones. NULL is ignored. */
 void repository_stop(struct repository *repository);
-/* When nothing takes calls any more, and what was posted to the loop has run. NULL is left alone.
- */
+/* Call when nothing takes calls any more and the loop has run what was posted to it. NULL is
+ * ignored. */
 void repository_destroy(struct repository *repository);
 
 /* Answers or refuses the call, on this thread or later on the loop thread. RESOURCE_EXHAUSTED: too

@@ -18,19 +18,19 @@ enum { REST_HEADER_BYTES_MAX = 32 * 1024 };
 struct http_pool;
 struct rest;
 
-/* Its requests come on that thread. */
+/* Requests come on the given thread. */
 struct rest *rest_create(const struct front_node *node, struct http_thread *thread);
 struct http_service rest_service(struct rest *rest);
 
 /* Sets the pool of the HTTP clients' connections. Before its thread starts. */
 void rest_set_pool(struct rest *rest, struct http_pool *pool);
 
-/* For readiness. Any thread. NULL is left alone. */
+/* Sets readiness. Any thread. NULL is ignored. */
 void rest_set_node_ready(struct rest *rest, bool ready);
 
-/* When all pipelines have stopped: from here on requests are refused, and those that were in flight
- * have been handed back to the HTTP thread; events that a client does not read within a second are
- * lost. Before the HTTP thread ends. NULL is left alone. */
+/* Call when all pipelines have stopped, before the HTTP thread ends. From here on requests are
+ * refused, and those that were in flight have been handed back to the HTTP thread. Events that a
+ * client does not read within a second are lost. NULL is ignored. */
 void rest_stop(struct rest *rest);
-/* After the HTTP thread. NULL is left alone. */
+/* Call after the HTTP thread has ended. NULL is ignored. */
 void rest_destroy(struct rest *rest);

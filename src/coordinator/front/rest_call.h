@@ -84,7 +84,7 @@ struct rest_call {
 
 /* Whether the node is: what readiness answers. */
 bool rest_is_ready(struct rest *rest);
-/* One more is to be waited for, unless the node is stopping; and one less. */
+/* Adds a call to be waited for, unless the node is stopping; rest_one_answered() removes it. */
 bool rest_one_more(struct rest *rest);
 void rest_one_answered(struct rest *rest);
 
@@ -102,10 +102,10 @@ void rest_call_refused(struct rest_call *call);
 /* It was answered at once by this malloc'ed message, which the call takes. */
 void rest_call_told(struct rest_call *call, void *response, size_t bytes);
 
-/* For `told`. */
+/* Frees the call and what `told` holds. */
 void rest_call_free(struct rest_call *call);
 
-/* Its slot is given back at the next touch; the answer then comes, and is dropped. */
+/* Gives the slot back at the next touch; the answer then comes, and is dropped. */
 void rest_call_cancel(struct rest_call *call);
 
 /* Writes the answer as JSON. The code is 200, or 503 for a model that is not ready. INTERNAL: the

@@ -28,5 +28,5 @@ struct rest_reader *rest_reader_create(const struct rest_reader_limits *limits);
 bool rest_reader_push(struct rest_reader *reader, const struct rest_job *job);
 /* Another thread has taken what one job's work has read, and has freed its memory. */
 void rest_reader_taken(struct rest_reader *reader);
-/* When all work is taken; ends the thread. NULL is left alone. */
+/* Call when all work is taken. Ends the thread. NULL is ignored. */
 void rest_reader_destroy(struct rest_reader *reader);

@@ -14,7 +14,7 @@ struct scrape;
 
 /* `counters` are the node's, created, and outlive it, as `meters` do (NULL: none). */
 struct scrape *scrape_create(const struct counters *counters, const struct meters *meters);
-/* After the HTTP server is gone. NULL is left alone. */
+/* Call after the HTTP server has ended. NULL is ignored. */
 void scrape_destroy(struct scrape *scrape);
 
 struct http_service scrape_service(struct scrape *scrape);

@@ -86,17 +86,17 @@ struct answer_stream {
 
 void stream_init(struct answer_stream *stream, const struct stream_carrier *carrier,
                  const struct dispatch *dispatch);
-/* When no request is left. */
+/* Call when no request is left. */
 void stream_fini(struct answer_stream *stream);
 
 /* Adds a request from calloc. */
 void stream_add(struct answer_stream *stream, struct stream_request *request);
 /* Takes back a request that was not submitted. */
 void stream_remove(struct answer_stream *stream, struct stream_request *request);
-/* Nobody reads any more: drops what waits, and cancels the requests. */
+/* Drops what waits and cancels the requests, because nobody reads any more. */
 void stream_cancel(struct answer_stream *stream);
 
-/* For a sink, whose `call` is the request. */
+/* The functions of a sink whose `call` is the request. */
 void stream_sink_tagged(void *request, uint64_t tag);
 enum status stream_sink_piece(void *request, const struct rpc_piece *pieces, size_t piece_count,
                               uint64_t unread_max) WARN_UNUSED;
@@ -104,7 +104,7 @@ void stream_sink_reply(void *request, const struct rpc_piece *pieces, size_t pie
 void stream_sink_finish(void *request, const struct rpc_piece *pieces, size_t piece_count);
 void stream_sink_fail(void *request, enum status status, const char *text);
 
-/* For an inbound_type, whose `call` the request may be. */
+/* The functions of an inbound_type whose `call` may be the request. */
 void stream_mesh_piece(void *request, const struct rpc_piece *pieces, size_t piece_count);
 void stream_mesh_answer(void *request, const struct rpc_answer *answer);
 void stream_mesh_refuse(void *request, enum status status, const char *text, uint32_t retry_ms);
@@ -127,10 +127,10 @@ struct stream_credit {
     bool is_owed;
 };
 
-/* Under the lock: queues; and accounts for a message that has left, or will not. */
+/* Queue a message, and account for one that has left or will not. Call under the lock. */
 void stream_queue_put(struct stream_queue *queue, struct stream_message *message);
 struct stream_message *stream_queue_take(struct stream_queue *queue);
 struct stream_credit stream_forget(struct answer_stream *stream,
                                    const struct stream_message *message);
-/* Not under the lock. */
+/* Call without the lock. */
 void stream_give_back(const struct answer_stream *stream, struct stream_credit credit);

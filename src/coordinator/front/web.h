@@ -3,7 +3,7 @@
  * All that a node serves over HTTP: REST on one thread, metrics and probes on another, each service
  * with a pool of connections of its own, so that none can take another's time or connections.
  *
- * Threads. Everything here is called on the loop thread. NULL is left alone by all but web_create.
+ * Threads. Everything here is called on the loop thread. All but web_create ignore NULL.
  */
 #pragma once
 
@@ -34,9 +34,9 @@ enum status web_create(const struct web_options *options, struct web **web,
                        struct error *error) WARN_UNUSED;
 /* `scope`: what waits if `accept` is RPC_ACCEPT_WHEN_TOLD. */
 void web_start(struct web *web, enum rpc_accept accept, enum web_scope scope);
-/* After that. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. Call after web_start. */
 void web_accept(struct web *web);
-/* For readiness, of REST and of probes. */
+/* Sets the readiness of REST and of probes. */
 void web_set_ready(struct web *web, bool ready);
 /* The loop turns: at least every other second. */
 void web_beat(struct web *web);
@@ -46,8 +46,8 @@ void web_part(struct web *web, enum web_scope scope);
 bool web_has_parted(const struct web *web);
 /* The node has drained: answers the clients that wait at /prestop. */
 void web_drained(struct web *web);
-/* When all pipelines have stopped: REST takes no more, and those in flight have been handed back.
- */
+/* Call when all pipelines have stopped. REST takes no more requests, and those in flight have been
+ * handed back. */
 void web_stop(struct web *web);
-/* After the last thread that answers has ended. */
+/* Call after the last thread that answers has ended. */
 void web_destroy(struct web *web);

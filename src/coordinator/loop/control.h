@@ -32,7 +32,7 @@ void control_accept(struct control *control);
 /* Leaves new callers to the process that accepts from the same socket. Callers that are connected
  * and have asked get their answers. */
 void control_part(struct control *control);
-/* Answers pending calls UNAVAILABLE and removes the socket. NULL is left alone. */
+/* Answers pending calls UNAVAILABLE and removes the socket. NULL is ignored. */
 void control_destroy(struct control *control);
 
 /* `error` NULL: done, and `text` says what. The caller may be gone. */
@@ -42,7 +42,7 @@ void control_tell(struct control_call *call, const char *progress);
 /* Done, but the caller has more to ask before the node ends: its connection is kept until it hangs
  * up. */
 void control_answer_keep(struct control_call *call, const char *text);
-/* How many connections are kept. */
+/* Returns the number of connections that are kept. */
 uint32_t control_kept(const struct control *control);
 /* `list`: an object with `rows`, whose memory stays the caller's. */
 void control_answer_list(struct control_call *call, const struct bytes *list);

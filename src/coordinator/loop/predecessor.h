@@ -23,24 +23,24 @@ enum { PREDECESSOR_READY = 'R', PREDECESSOR_YIELD = 'Y' };
 enum predecessor_end { PREDECESSOR_YIELDS, PREDECESSOR_DIED };
 
 struct predecessor_handler {
-    /* Once: this process owns everything from here on. */
+    /* Called once: this process owns everything from here on. */
     void (*on_end)(void *context, enum predecessor_end how);
     void *context;
 };
 
-/* In main, before there are threads: reads the variable, removes it and notes the sockets. */
+/* Reads the variable, removes it and notes the sockets. Call in main, before there are threads. */
 enum status predecessor_read(struct error *error) WARN_UNUSED;
 
 /* 0: this process was not started by one. */
 pid_t predecessor_pid(void);
-/* Until it has yielded or died. */
+/* Returns true until the predecessor has yielded or died. */
 bool predecessor_owns(void);
-/* Until its process has ended. */
+/* Returns true until the predecessor's process has ended. */
 bool predecessor_is_alive(void);
 
 /* Watches the link, if there is one. */
 void predecessor_watch(struct loop *loop, const struct predecessor_handler *handler);
 /* This process could serve. Says it once. */
 void predecessor_tell_ready(void);
-/* Before the loop's end. */
+/* Call before the loop ends. */
 void predecessor_close(void);

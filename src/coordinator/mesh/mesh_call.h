@@ -31,10 +31,10 @@ struct mesh_calls_options {
 };
 
 struct mesh_calls *mesh_calls_create(const struct mesh_calls_options *options);
-/* When no call is left. NULL is left alone. */
+/* Call when no call is left. NULL is ignored. */
 void mesh_calls_destroy(struct mesh_calls *calls);
-/* Before the first call. `external` serves the models of its pool, `native` all others; NULL: there
- * is none. */
+/* Call before the first call arrives. `external` serves the models of its pool, `native` all
+ * others; NULL: there is none. */
 void mesh_calls_bind(struct mesh_calls *calls, struct mesh_runner *runner,
                      struct external *external);
 
@@ -43,7 +43,7 @@ struct mesh_call_start {
     const struct inbound *inbound;
     const char *id;
     enum runner_name name;
-    /* With a call of rpc_any, which the inbound's call then is: its queue. NULL: one message each
+    /* The queue of a call of rpc_any, which the inbound's call then is. NULL: one message each
      * way. */
     struct rpc_queue *flow_queue;
     bool is_empty;   /* with a flow_queue: the call has ended without any message */
@@ -56,7 +56,7 @@ struct mesh_call_start {
 
 /* Begins a call; it is answered, now or later. */
 void mesh_call_begin(struct mesh_calls *calls, const struct mesh_call_start *start);
-/* For a call with a flow_queue, on its thread: another message, or NULL: no more follow. */
+/* Passes on another message of a call with a flow_queue, on its thread; NULL: no more follow. */
 void mesh_call_more(struct mesh_calls *calls, const struct rpc_call *call,
                     const struct wire_message *message);
 /* The adapter has consumed a piece of so many bytes (inbound.h). Any thread. */
@@ -78,6 +78,7 @@ void mesh_call_go(struct mesh_call *call);
 void mesh_call_drop(struct mesh_call *call);    /* as if cancelled: its `many` is told */
 void mesh_call_discard(struct mesh_call *call); /* nobody is told */
 
-/* Nobody waits for it any more; it ends, if it has not. Only after it has begun or was dropped. */
+/* Ends a call that nobody waits for any more, if it has not ended. Call only after it has begun or
+ * was dropped. */
 void mesh_call_cancel(struct mesh_call *call);
 void mesh_call_unref(struct mesh_call *call);

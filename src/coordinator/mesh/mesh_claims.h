@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which nodes run a ServingRuntime, by a label in their records, which end with their leases. If
- * more nodes claim one than it has replicas, those that started first keep it (rule N4).
+ * Decides which nodes run a ServingRuntime, by a label in their records, which end with their
+ * leases. If more nodes claim one than it has replicas, those that started first keep it (rule N4).
  *
  * Loop thread.
  */

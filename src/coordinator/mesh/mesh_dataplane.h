@@ -33,7 +33,7 @@ struct dataplane_rule {
     uint32_t numbers[FIELD_PATH_MAX];
 };
 
-/* For the log. */
+/* Sizes for the log. */
 struct dataplane_size {
     uint32_t methods; /* that are named */
     bool others;      /* others may be called, too */
@@ -41,7 +41,7 @@ struct dataplane_size {
 
 /* No method may be called yet. */
 struct dataplane *dataplane_create(void);
-/* NULL is left alone. */
+/* NULL is ignored. */
 void dataplane_destroy(struct dataplane *dataplane);
 
 /* Replaces the configuration. INVALID_ARGUMENT says what is wrong and where; the previous one

@@ -13,5 +13,6 @@
 
 struct storage;
 
-/* For external_options. NULL: the runtime gets paths and keys as they were given. */
+/* Returns the `files` of external_options. NULL: the runtime gets paths and keys as they were
+ * given. */
 struct external_files mesh_fetch_files(struct storage *storage);

@@ -36,10 +36,10 @@ struct mesh_flow_options {
 struct mesh_flow *mesh_flow_create(const struct mesh_flow_options *options);
 /* Begins the call without its first message; call and flow may have ended on return. */
 void mesh_flow_begin(struct mesh_flow *flow);
-/* With the request. NULL is left alone. */
+/* Call with the end of the request. NULL is ignored. */
 void mesh_flow_destroy(struct mesh_flow *flow);
 
-/* Nobody waits for the call any more. True: it has not begun, and will not. */
+/* Call when nobody waits for the call any more. Returns true if it has not begun, and will not. */
 bool mesh_flow_stop(struct mesh_flow *flow);
 /* True for the one caller that ends the rpc_call; the flow does not touch that any more. */
 bool mesh_flow_claim(struct mesh_flow *flow);
@@ -57,7 +57,7 @@ struct mesh_flow_bytes {
     uint64_t there;
     uint64_t back;
 };
-/* For the claimant, after mesh_flow_claim: the counts are final. */
+/* Returns the final counts, to the claimant, after mesh_flow_claim. */
 struct mesh_flow_bytes mesh_flow_bytes(const struct mesh_flow *flow);
 
 /* The events for the request's type. */

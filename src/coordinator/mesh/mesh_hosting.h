@@ -31,7 +31,7 @@ struct mesh_hosting_options {
 };
 
 struct mesh_hosting *mesh_hosting_create(const struct mesh_hosting_options *options);
-/* Looks soon: something has changed. NULL is left alone, as by the next ones. */
+/* Looks soon: something has changed. NULL is ignored, as by the next ones. */
 void mesh_hosting_touch(struct mesh_hosting *hosting);
 /* Chooses no more, and ends the containers. May be repeated. */
 void mesh_hosting_stop(struct mesh_hosting *hosting);

@@ -40,5 +40,5 @@ struct mesh_listed {
 /* INVALID_ARGUMENT names the entry, the member and the mistake. */
 enum status mesh_listed_read(const char *json, size_t bytes, struct mesh_listed **listed,
                              struct error *error) WARN_UNUSED;
-/* NULL is left alone. */
+/* NULL is ignored. */
 void mesh_listed_destroy(struct mesh_listed *listed);

@@ -23,7 +23,7 @@ struct mesh_manage_options {
 };
 
 struct mesh_manage *mesh_manage_create(const struct mesh_manage_options *options);
-/* When no order is left. NULL is left alone. */
+/* Call when no order is left. NULL is ignored. */
 void mesh_manage_destroy(struct mesh_manage *manage);
 void mesh_manage_bind(struct mesh_manage *manage, struct mesh_runner *runner);
 

@@ -58,16 +58,16 @@ struct management_options {
 /* Binds all addresses. */
 enum status management_create(const struct management_options *options,
                               struct mesh_management **created, struct error *error) WARN_UNUSED;
-/* After RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
 void management_accept(struct mesh_management *management);
-/* As rpc_server_part. */
+/* Like rpc_server_part(). */
 void management_part(struct mesh_management *management);
 /* Sets the health that its servers report. */
 void management_set_serving(struct mesh_management *management, bool serving);
 /* Connections closed at once, because there were too many. */
 uint64_t management_refused(const struct mesh_management *management);
-/* Once, when no order is to be taken any more and while the queue is still stepped, or will be:
- * ends the servers. */
+/* Ends the servers. Call once, when no order is to be taken any more and while the queue is still
+ * stepped, or will be. */
 void management_end(struct mesh_management *management);
-/* After management_end, when the queue has ended. NULL is left alone. */
+/* Call after management_end, when the queue has ended. NULL is ignored. */
 void management_destroy(struct mesh_management *management);

@@ -20,10 +20,10 @@ struct serving_leader *mesh_manifests_leader(struct mesh_manifests *manifests);
 /* The events to open the store with: the runner's too. */
 struct store_events mesh_manifests_events(struct mesh_manifests *manifests);
 void mesh_manifests_start(struct mesh_manifests *manifests, struct store *store);
-/* Calls end UNAVAILABLE from here on, and nothing is reconciled. May be repeated; NULL is left
- * alone, as by the next. */
+/* Calls end UNAVAILABLE from here on, and nothing is reconciled. May be repeated; NULL is ignored,
+ * as by the next. */
 void mesh_manifests_stop(struct mesh_manifests *manifests);
-/* After mesh_manifests_stop, when no call can come and the store is closed. */
+/* Call after mesh_manifests_stop, when no call can come and the store is closed. */
 void mesh_manifests_destroy(struct mesh_manifests *manifests);
 
 /* Rows for a server's table of methods. `on_message` passes calls to mesh_manifests_on_message. */

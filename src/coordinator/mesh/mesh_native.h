@@ -29,19 +29,19 @@ struct native_options {
 };
 
 struct native *native_create(const struct native_options *options);
-/* When every pipeline is gone. NULL is left alone. */
+/* Call when every pipeline is gone. NULL is ignored. */
 void native_destroy(struct native *native);
 
 /* The runtime, for runner_options. */
 struct runner_runtime native_for_runner(struct native *native);
 
-/* Before the runner starts. */
+/* Call before the runner starts. */
 void native_bind(struct native *native, struct mesh_runner *runner);
 
 /* A pipeline has begun or ceased to serve; the runner is told when all do for the first time. */
 void native_update(struct native *native);
 
-/* Why a pipeline would not take what another node's may. */
+/* The reason why a pipeline did not take a request that another node's pipeline may take. */
 struct native_refusal {
     struct error error; /* STATUS_OK: it does not have the model */
     uint32_t retry_ms;  /* 0: not said */
@@ -62,5 +62,5 @@ enum runner_begun native_serve(struct native *native, struct peer_request *reque
                                const struct runner_attempt *attempt, struct native_origin *origin,
                                struct runner_end *end, struct native_refusal *refusal);
 
-/* Nothing of it under way is waited for. */
+/* Cancels what is under way for the request without waiting for it. */
 void native_cancel(struct native *native, struct peer_request *request);

@@ -60,9 +60,9 @@ enum status mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queu
                            uint32_t queue_count, struct error *error) WARN_UNUSED;
 void mesh_node_start(struct mesh_node *node);
 
-/* After RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
 void mesh_node_accept(struct mesh_node *node);
-/* As rpc_server_part, for management. */
+/* Like rpc_server_part(), for management. */
 void mesh_node_part(struct mesh_node *node);
 
 /* The meters to show at `metrics`; NULL: none. */
@@ -78,8 +78,8 @@ void mesh_node_publish(struct mesh_node *node);
 
 /* Whether the front serves mmesh.ModelMesh (mesh_management.h); false without a mesh. */
 bool mesh_node_is_managed_at_front(const struct mesh_node *node);
-/* For a method of mmesh.ModelMesh that the front does not serve: counts it and returns the text for
- * its caller; else NULL. Any thread. */
+/* Counts a call of a method of mmesh.ModelMesh that the front does not serve and returns the text
+ * for its caller; returns NULL for other methods. Any thread. */
 const char *mesh_node_misplaced(struct mesh_node *node, const char *method);
 /* Sets the health of mmesh.ModelMesh on its own servers; the front's is not changed. */
 void mesh_node_set_serving(struct mesh_node *node, bool serving);
@@ -110,15 +110,15 @@ bool mesh_node_has_calls(struct mesh_node *node);
 void mesh_node_stop(struct mesh_node *node);
 /* Kills the containers of its runtime. */
 void mesh_node_kill(struct mesh_node *node);
-/* After mesh_node_stop: whether the loop must still run: for 2 s at most, to withdraw the instance,
- * for whose lease other nodes would otherwise wait, and to send other nodes their last answers; for
- * `stop_timeout_ms` at most, to end the containers of its runtime. */
+/* Returns, after mesh_node_stop, whether the loop must still run: for 2 s at most, to withdraw the
+ * instance, for whose lease other nodes would otherwise wait, and to send other nodes their last
+ * answers; for `stop_timeout_ms` at most, to end the containers of its runtime. */
 bool mesh_node_is_leaving(const struct mesh_node *node);
-/* Once, after mesh_node_stop: ends management and drops the connections of other nodes. */
+/* Ends management and drops the connections of other nodes. Call once, after mesh_node_stop. */
 void mesh_node_cut(struct mesh_node *node);
 /* Frees peers and management, after the front's queues and all served calls have ended. */
 void mesh_node_end_peers(struct mesh_node *node);
-/* When every pipeline is gone. */
+/* Call when every pipeline is gone. */
 void mesh_node_destroy(struct mesh_node *node);
 
 /* Whether methods that this node does not have may be called, because other nodes or an external

@@ -36,7 +36,7 @@ tag_is_pending(uint64_t tag)
 
 /* A table for at most `count_max` items. */
 struct pending *pending_create(uint32_t count_max);
-/* When it is empty. NULL is left alone. */
+/* Call when it is empty. NULL is ignored. */
 void pending_destroy(struct pending *table);
 
 /* Adds an item with one reference, the owner's; returns its tag. 0: the table is full, and the item

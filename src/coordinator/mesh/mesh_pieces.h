@@ -30,12 +30,12 @@ struct mesh_pieces_options {
     void *context;
 };
 
-/* Before its flow is attached. */
+/* Call before the flow is attached. */
 struct mesh_pieces *mesh_pieces_create(const struct mesh_pieces_options *options);
-/* When the try has ended. NULL is left alone. */
+/* Call when the try has ended. NULL is ignored. */
 void mesh_pieces_destroy(struct mesh_pieces *pieces);
 
-/* As `piece` of a request_sink. */
+/* The `piece` of a request_sink. */
 enum status mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece,
                             size_t count, uint64_t unread_max) WARN_UNUSED;
 /* A piece was refused because of MESH_PIECES_HELD_MAX: the reason is MESH_PIECES_CROWDED, whatever

@@ -23,13 +23,13 @@ struct mesh_register_options {
     struct mesh_runner *runner;
     const struct mesh_listed *listed; /* kept */
     const char *vmodel_owner;         /* kept; NULL: nobody */
-    /* Once, unless it was stopped. STATUS_OK: all is registered. */
+    /* Called once, unless it was stopped. STATUS_OK: all is registered. */
     void (*on_end)(void *context, const struct error *error);
     void *context;
 };
 
 struct mesh_register *mesh_register_start(const struct mesh_register_options *options);
-/* Begins no further orders; before runner_close. May be repeated. NULL is left alone, as below. */
+/* Begins no further orders; before runner_close. May be repeated. NULL is ignored, as below. */
 void mesh_register_stop(struct mesh_register *reg);
-/* After it was stopped, and the loop has run everything posted. */
+/* Call after it was stopped and the loop has run everything posted. */
 void mesh_register_destroy(struct mesh_register *reg);

@@ -36,7 +36,7 @@ struct mesh_runtime *mesh_runtime_create(const struct mesh_runtime_options *opti
 /* NULL of NULL. */
 struct external *mesh_runtime_external(const struct mesh_runtime *runtime);
 
-/* Before the start. `address`: how other nodes reach this one; "": there are none. */
+/* Set before the start. `address`: how other nodes reach this one; "": there are none. */
 struct mesh_runtime_bound {
     struct mesh_runner *runner;
     struct serving_leader *leader;
@@ -46,7 +46,7 @@ void mesh_runtime_start(struct mesh_runtime *runtime, const struct mesh_runtime_
 
 /* Ends calls and loads, and the containers. May be repeated. */
 void mesh_runtime_stop(struct mesh_runtime *runtime);
-/* After that: whether containers are still ending, for `stop_timeout_ms` at most. */
+/* Returns, after the stop, whether containers are still ending, for `stop_timeout_ms` at most. */
 bool mesh_runtime_is_stopping(const struct mesh_runtime *runtime);
 /* Kills them. */
 void mesh_runtime_kill(struct mesh_runtime *runtime);

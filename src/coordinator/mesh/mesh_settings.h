@@ -18,5 +18,5 @@ struct mesh_settings {
 void mesh_setting_apply(const struct mesh_settings *settings, enum record_setting_kind kind,
                         const struct record_setting *setting);
 
-/* The same for all of the environment's variables without effect. */
+/* Logs all of the environment's variables that have no effect. */
 void mesh_setting_notify_variables(const struct config *config);

@@ -56,5 +56,5 @@ enum status etcd_place_load(const char *path, struct etcd_place *place,
 /* The configuration's place; without endpoints if the store is not in etcd. */
 enum status mesh_store_place(const struct config_mesh *config, struct etcd_place *place,
                              struct error *error) WARN_UNUSED;
-/* After any result. */
+/* Call after any result. */
 void etcd_place_fini(struct etcd_place *place);

@@ -13,7 +13,8 @@
 #include "coordinator/config/config.h"
 #include "mesh/core/mesh_core.h"
 
-/* As the core takes them. One pool has no types: it loads all that it can. */
+/* The types of the pools, as the core takes them. A single pool has no types: it loads all that it
+ * can. */
 struct mesh_pools {
     char *types[MESH_POOLS_MAX];
     uint32_t count;

@@ -11,9 +11,9 @@
 
 struct model_registry;
 
-/* For `pipeline_options.models`. */
+/* Returns the value of `pipeline_options.models`. */
 struct pipeline_models registry_pipeline_models(struct model_registry *registry);
-/* For worker_pools_lane_workers. */
+/* The argument of worker_pools_lane_workers. */
 extern const struct member_models catalog_member_models;
 
 /* ---- loop thread ---- */

@@ -63,7 +63,7 @@ struct model_registry {
     bool in_mesh;            /* the mesh decides what is loaded, for all catalogs together */
 };
 
-/* Where a model lies, and its registrar's description. */
+/* The place of a model, and its registrar's description. */
 struct model_source {
     char *given; /* the path as given */
     char *path;  /* absolute; or another one: it is fetched (storage.h) */
@@ -214,7 +214,7 @@ model_of_place(struct model_cache_entry *place)
 
 /* The model that callers get for that id; NULL: none. */
 struct model *registry_find(const struct model_registry *registry, const char *id);
-/* Of the release that is asked for, if that is served beside it. */
+/* Finds the model of the release that is asked for, if that is served beside it. */
 struct model *registry_find_named(const struct model_registry *registry,
                                   const struct model_name *name);
 /* The model after `before` (NULL: the first); NULL: none. As hash_table_walk. */
@@ -222,15 +222,16 @@ struct model *registry_walk(const struct model_registry *registry, const struct 
 /* All models, or those of one catalog, hidden ones included; to be freed. */
 struct model **registry_all(const struct model_registry *registry, const struct catalog *only,
                             uint32_t *count);
-/* With the lock: removes it from the registry, and frees it if nobody looks at it any more. */
+/* Removes the model from the registry, and frees it if nobody looks at it any more. Call with the
+ * lock. */
 void model_forget(struct model *model);
-/* With the lock: a user leaves. */
+/* Removes a user. Call with the lock. */
 void model_drop_user(struct model *model);
-/* With the lock: a user counted in `sent` leaves. */
+/* Removes a user counted in `sent`. Call with the lock. */
 void model_drop_sent(struct model *model);
-/* With the lock: frees old infos and a forgotten model, unless somebody may look at them. */
+/* Frees old infos and a forgotten model, unless somebody may look at them. Call with the lock. */
 void model_free_unused(struct model *model);
-/* With the lock: sets its tensors; NULL: not known. */
+/* Sets the model's tensors; NULL: not known. Call with the lock. */
 void model_set_info(struct model *model, struct model_info *info);
 /* Whether callers may name it: a model that is neither listed nor ordered is on its way out. */
 bool model_is_there(const struct model *model);
@@ -242,7 +243,8 @@ struct model *model_make(struct catalog *catalog, const struct model_spec *spec,
 enum model_mark { MODEL_LISTED, MODEL_UNLISTED, MODEL_ORDERED, MODEL_UNORDERED };
 void model_set_mark(struct model *model, enum model_mark mark);
 bool model_source_is(const struct model_source *source, const char *path, const char *key);
-/* Its source after the pending unload or the pending load of its successor, else its source. */
+/* Returns the source that the model has after the pending unload or the pending load of its
+ * successor, else its source. */
 struct model_source *model_source_to_be(struct model *model);
 /* Unloads it and gives it a new source afterwards. */
 void model_move_to(struct model *model, const struct model_spec *spec, const char *path);
@@ -278,11 +280,11 @@ void catalog_want(struct model *model, enum model_cache_demand demand);
 void catalog_preload(struct model *model);
 /* Unloads it, or undoes its load; orders given meanwhile are carried out afterwards. */
 void catalog_unload(struct model *model);
-/* Its load has failed, or a worker that must have it cannot load it. */
+/* Notes that the model's load has failed, or that a worker that must have it cannot load it. */
 void catalog_fail(struct model *model, enum status status, const char *text);
 /* It leaves, and a worker that restarted cannot load it for the requests that were sent with it. */
 void catalog_fail_returned(struct model *model, enum status status, const char *text);
-/* Its workers have changed: works out where it is held. */
+/* Works out where the model is held after its workers have changed. */
 void catalog_review(struct model *model);
 void catalog_count(struct catalog *catalog, enum counter counter);
 void model_enter_phase(struct model *model, enum model_phase phase);
@@ -304,12 +306,12 @@ void catalog_fetch(struct model *model);
 bool catalog_fetch_hangs(const struct model *model, int64_t now_ns);
 /* Gives up what is under way. */
 void model_end_fetch(struct model *model);
-/* Nothing of the model is in a worker: the cache may drop its files. */
+/* Tells the cache that it may drop the model's files: nothing of the model is in a worker. */
 void model_drop_fetched(struct model *model);
 
 /* ---- catalog_load.c ---- */
 
-/* Its files are where `fetched` says. */
+/* Notes that the model's files are where `fetched` says. */
 void catalog_fetched(struct model *model, uint64_t file_bytes);
 
 /* Every worker has it, for the first time. */

@@ -30,7 +30,7 @@ struct model_cache_link {
     struct model_cache_link *prev, *next; /* NULL: in no list */
 };
 
-/* Why a model is to be loaded, the weakest reason first. */
+/* Reasons to load a model, the weakest first. */
 enum model_cache_demand {
     MODEL_CACHE_PRELOAD, /* in advance */
     MODEL_CACHE_ORDERED,
@@ -113,7 +113,7 @@ enum model_cache_room model_cache_reserve(struct model_cache *cache,
 /* Every worker has it; `bytes` as measured. */
 void model_cache_loaded(struct model_cache *cache, struct model_cache_entry *place, uint64_t bytes,
                         int64_t now_ns);
-/* Its size was measured again. */
+/* Notes the size after another measurement. */
 void model_cache_resize(struct model_cache *cache, struct model_cache_entry *place, uint64_t bytes);
 /* Whether the models exceed the capacity, not counting those that leave. `*victim` is to be
  * unloaded for that, never `spared`; NULL: none can be. */

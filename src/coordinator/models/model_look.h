@@ -86,8 +86,8 @@ const struct model_format *look_at_format(int fd);
  * one that all its recognized files have. NULL: none, or several. */
 const struct model_format *look_for_format(int root_fd, const char *name);
 
-/* The same for a model that has been looked at: with releases, that of the highest one that has
- * any. */
+/* Like look_for_format(), for a model that has been looked at. If it has releases, this is the
+ * format of the highest one that has any. */
 const struct model_format *look_for_format_of(int root_fd, const char *name,
                                               const struct model_look *look);
 

@@ -16,8 +16,8 @@ struct model_orders;
 /* The arguments outlive the result. */
 struct model_orders *model_orders_create(struct model_registry *registry,
                                          struct pipeline *const *pipelines, uint32_t count);
-/* Before the control socket's end, which answers pending calls; later results are dropped. NULL is
- * left alone. */
+/* Call before the control socket ends, which answers pending calls; later results are dropped. NULL
+ * is ignored. */
 void model_orders_destroy(struct model_orders *orders);
 
 /* Writes a page of the node's models as an object with `rows` (ipc/control.h), in the order of

@@ -44,7 +44,7 @@ struct model_spec {
     const char *path; /* relative to the catalog's root, or absolute and beneath it; or an URI, or
                          what the key's storage has (serving/storage) */
     const char *key;  /* the registrar's description, by convention JSON; "" for none */
-    /* Of a listed model that has releases (model_look.h); else NULL. */
+    /* The release of a listed model that has releases (model_look.h); else NULL. */
     const char *release;  /* the number of the one at `path`, which callers may ask for */
     const char *releases; /* the numbers of all that are served, separated by spaces */
     const struct sidecar_tensors *tensors; /* that the loaded model must have; NULL: any */
@@ -60,7 +60,7 @@ struct storage;
 
 /* `storage` NULL: no models are fetched. */
 struct model_registry *registry_create(struct storage *storage);
-/* After all of its catalogs. */
+/* Call after all of its catalogs are gone. */
 void registry_destroy(struct model_registry *registry);
 
 /* ---- the request path ---- */
@@ -83,9 +83,9 @@ struct model *registry_enter(struct model_registry *registry, const struct model
 void model_leave(struct model *model);
 
 /*
- * The same in a mesh: NULL if the model is not loaded here. It is not unloaded before a request
- * that has entered this way is answered or has left by model_leave_loaded. `count`: whether
- * models_harvest reports this use.
+ * Like registry_enter() and model_leave(), in a mesh: returns NULL if the model is not loaded here.
+ * It is not unloaded before a request that has entered this way is answered or has left by
+ * model_leave_loaded. `count`: whether models_harvest reports this use.
  */
 enum model_count { MODEL_COUNTED, MODEL_UNCOUNTED };
 struct model *registry_enter_loaded(struct model_registry *registry, const char *id,
@@ -93,8 +93,8 @@ struct model *registry_enter_loaded(struct model_registry *registry, const char 
                                     struct pipeline **pipeline);
 void model_leave_loaded(struct model *model);
 
-/* For ModelReady and ModelMetadata. False: no such model. `info` is valid as long as `told`, until
- * model_leave(told->model). Does not count as a use. */
+/* Looks at a model for ModelReady and ModelMetadata. Returns false if there is no such model.
+ * `info` is valid as long as `told`, until model_leave(told->model). Does not count as a use. */
 struct model_told {
     struct model *model; /* to be left */
     bool ready;          /* it is loaded */
@@ -105,8 +105,8 @@ struct model_told {
 bool registry_describe(struct model_registry *registry, const struct model_name *name,
                        struct oip_model_info *info, struct model_told *told);
 
-/* For a caller that needs the tensors of a model that it has entered: if they are not known, the
- * model is loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
+/* Provides the tensors of a model that the caller has entered: if they are not known, the model is
+ * loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
 enum status model_ask_info(struct model *model, struct error *error) WARN_UNUSED;
 
 /* ---- loading and unloading ---- */

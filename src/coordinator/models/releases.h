@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which releases, the numbered versions of a model in its directory, are served, and lists them
- * (models.h). Loop thread.
+ * Decides which releases, the numbered versions of a model in its directory, are served, and lists
+ * them (models.h). Loop thread.
  *
  *  1. The policy chooses releases: the highest ones, or all. The highest of these is the model's
  *     default; the others are listed beside it under ids of their own (MODEL_RELEASE_MARK).
@@ -20,7 +20,7 @@ struct catalog;
 struct releases;
 
 struct releases *releases_create(void);
-/* Listed models stay so. NULL is left alone. */
+/* Listed models stay so. NULL is ignored. */
 void releases_destroy(struct releases *releases);
 
 /* Lists a model, and those of its releases that are served; as models_list. */

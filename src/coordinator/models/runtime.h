@@ -52,15 +52,15 @@ void runtime_on_front(struct runtime *runtime, struct rpc_call *call,
 /* A pipeline has begun or ceased to serve. True: models can be loaded. */
 bool runtime_update(struct runtime *runtime);
 
-/* After RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
 void runtime_accept(struct runtime *runtime);
-/* As rpc_server_part. */
+/* Like rpc_server_part(). */
 void runtime_part(struct runtime *runtime);
 /* The node is about to stop: refuses loads from now on. */
 void runtime_drain(struct runtime *runtime);
-/* After the loop's end and before the front's: answers every call, begins none. */
+/* Answers every call and begins none. Call after the loop has ended and before the front ends. */
 void runtime_end(struct runtime *runtime);
-/* After the queues have ended, and every pipeline with the outcome of every load is gone. */
+/* Call after the queues have ended, when every pipeline with the outcome of every load is gone. */
 void runtime_destroy(struct runtime *runtime);
 
 /* Rows of a table of methods; `on_message` hands them on. */

@@ -27,7 +27,7 @@ struct runtime_request {
 enum status runtime_request_read(const struct wire_message *message,
                                  struct runtime_request *request, struct error *error) WARN_UNUSED;
 
-/* For loads and predictions: checks that id and path are given and not too long and that the key is
+/* Checks a load or prediction: that id and path are given and not too long and that the key is
  * empty or a JSON object; fills `type`. INVALID_ARGUMENT names the field and the mistake. */
 enum status runtime_request_check(struct runtime_request *request, struct error *error) WARN_UNUSED;
 

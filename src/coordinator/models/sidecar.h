@@ -74,7 +74,7 @@ enum status sidecar_check_tensors(const struct sidecar_tensors *tensors,
                                   const struct oip_model_info *model,
                                   struct error *error) WARN_UNUSED;
 
-/* The same of tensors and format. */
+/* Like sidecar_check_tensors(), for the tensors and the format. */
 enum status sidecar_check_loaded(const struct sidecar *sidecar, const struct oip_model_info *model,
                                  struct error *error) WARN_UNUSED;
 

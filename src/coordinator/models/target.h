@@ -69,7 +69,8 @@ enum status target_find(const struct target_scope *scope, struct pipeline *bound
 /* Whether the id is not the name of a pipeline. */
 bool target_is_model(const struct target_scope *scope, const struct target_id *id);
 
-/* For a target that is refused later; a pipeline that took the request leaves the model itself. */
+/* Leaves a target that is refused later; a pipeline that took the request leaves the model
+ * itself. */
 void target_leave(struct target *target);
 
 /* Describes an id for ModelReady and ModelMetadata. NOT_FOUND: no such id; else `info` is valid

@@ -43,7 +43,8 @@ void gatherer_init(struct gatherer *gatherer, struct pipeline *const *pipelines,
  * answer; false: perhaps nobody will. */
 bool gatherer_on_submitted(void);
 
-/* From now on this thread gathers for the lanes with requests in flight. False: there are none. */
+/* Makes this thread gather for the lanes with requests in flight. Returns false if there are
+ * none. */
 bool gatherer_take(struct gatherer *gatherer);
 
 /*
@@ -53,11 +54,11 @@ bool gatherer_take(struct gatherer *gatherer);
  */
 bool gatherer_poll(struct gatherer *gatherer, int (*step)(void *context), void *context);
 
-/* Before the thread blocks: leaves the lanes to their gather threads, which answers wake again.
- * False: answers have come meanwhile, and this thread gathers on. */
+/* Leaves the lanes to their gather threads, which answers wake again; call before the thread
+ * blocks. Returns false if answers have come meanwhile and this thread gathers on. */
 bool gatherer_hand_over(struct gatherer *gatherer);
 
-/* After the thread was blocked for `blocked_ns`; adapts how long it looks. */
+/* Adapts how long the thread looks, after it was blocked for `blocked_ns`. */
 void gatherer_woke(struct gatherer *gatherer, int64_t blocked_ns);
 
 /* Drops all references: the thread ends. */

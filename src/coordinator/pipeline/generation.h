@@ -50,5 +50,5 @@ struct generation_options {
 enum status generation_create(const struct generation_options *options,
                               struct generation **generation, struct error *error) WARN_UNUSED;
 struct generation *generation_ref(struct generation *generation);
-/* Frees it with the last reference. NULL is left alone. */
+/* Frees it with the last reference. NULL is ignored. */
 void generation_unref(struct generation *generation);

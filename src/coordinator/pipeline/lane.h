@@ -45,19 +45,21 @@ struct request_sink {
     /* Tells the tag for lane_cancel, before the request can be answered. May be NULL. */
     void (*tagged)(void *call, uint64_t tag);
     void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
-    /* Before the answer, in order: a message with a part of it, which nothing is lent of. Under a
-     * lock of the lane: must not call back. RESOURCE_EXHAUSTED: more than `unread_max` bytes of the
-     * answer would be unread, so the request is to fail. NULL: the caller takes one answer. */
+    /* Passes a message with a part of the answer, before the answer and in order. Nothing of it is
+     * lent. Called under a lock of the lane, so it must not call back. RESOURCE_EXHAUSTED: more
+     * than `unread_max` bytes of the answer would be unread, so the request is to fail. NULL: the
+     * caller takes one answer. */
     enum status (*piece)(void *call, const struct rpc_piece *pieces, size_t piece_count,
                          uint64_t unread_max);
-    /* Instead of `reply`, with `piece`: all of the answer was sent. The message has no outputs. */
+    /* Called instead of `reply` after `piece`: all of the answer was sent. The message has no
+     * outputs. */
     void (*finish)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     void (*fail)(void *call, enum status status, const char *text);
     bool of_mesh;  /* an attempt of a call of the mesh (meters.h) */
     bool is_probe; /* no request; not counted */
-    /* Instead of an answer: a call that waited for a slot (wait_queue.h) is refused after all. The
-     * submitter treats it like an immediate refusal: model and trace are its own again, of the
-     * message only the size is left. NULL: its calls do not wait. */
+    /* Called instead of an answer: a call that waited for a slot (wait_queue.h) is refused after
+     * all. The submitter treats it like an immediate refusal: model and trace are its own again, of
+     * the message only the size is left. NULL: its calls do not wait. */
     void (*refused)(const struct submission *submission, const struct error *error);
 };
 
@@ -142,7 +144,7 @@ struct request {
     struct trace *trace;        /* the answering thread's; NULL: not traced */
     _Atomic int64_t arrived_ns; /* when it was admitted */
     struct oip_request *oip;
-    /* In a pipeline with models (model_wait.c): */
+    /* Set in a pipeline with models (model_wait.c): */
     struct model *model; /* NULL: none */
     size_t message_bytes;
     int64_t deadline_ns;
@@ -278,10 +280,10 @@ uint32_t lane_retry_ms(struct lane *lane, int64_t now_ns);
  */
 enum status lane_probe(struct lane *lane, uint32_t stage, const struct request_sink *sink,
                        void *call, uint32_t *slot, struct error *error) WARN_UNUSED;
-/* To be called in `sink.fail`. */
+/* Call this in `sink.fail`. */
 void lane_probe_ended(struct lane *lane, uint32_t slot);
 
-/* Nobody waits for this request any more. Outdated generations are harmless. */
+/* Cancels a request that nobody waits for any more. Outdated generations are harmless. */
 void lane_cancel(struct lane *lane, struct shm_ticket ticket);
 
 /* Answers requests that came back, a bounded number; returns how many. `view` is the thread's. */
@@ -290,8 +292,9 @@ uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 /* Whether there is something to gather. For deciding whether to sleep, after a full fence. */
 bool lane_has_answers(const struct lane *lane);
 
-/* After a submission by a thread that does not gather (gatherer.h): has the answer wake the gather
- * thread. A front thread that gathered may have told the workers to wake nobody, and have left. */
+/* Has the answer wake the gather thread, after a submission by a thread that does not gather
+ * (gatherer.h). A front thread that gathered may have told the workers to wake nobody, and have
+ * left. */
 void lane_watch(struct lane *lane);
 
 /* The number of answers that this stage or a later one gave. */

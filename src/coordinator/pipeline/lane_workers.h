@@ -38,7 +38,7 @@ struct lane_workers {
      * fail; pipeline_on_start_failed is told of failures. */
     void (*create)(const void *context, struct pipeline *pipeline, struct lane *lane,
                    struct worker_pools **pools);
-    /* When no process is left. */
+    /* Called when no process is left. */
     void (*destroy)(struct worker_pools *pools);
     /* SIGTERM to all, SIGKILL to those still there after `grace_ns`; then
      * pipeline_on_workers_stopped. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why stages of a lane have no worker: written by the loop thread, told to callers by the thread
- * that refuses them. Only refusals and the loop thread take the lock.
+ * Reasons why stages of a lane have no worker. The loop thread writes them; the thread that refuses
+ * callers reports them. Only refusals and the loop thread take the lock.
  */
 #pragma once
 

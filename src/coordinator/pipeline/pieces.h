@@ -21,9 +21,9 @@ pieces_have_come(const struct lane *lane)
            pieces_wait(&lane->region);
 }
 
-/* For a request that is being admitted: its caller takes pieces if both can. */
+/* Call for a request that is being admitted: its caller takes pieces if both can. */
 void pieces_admit(struct lane *lane, struct request *request, struct shm_ticket ticket);
-/* For a request whose slot is being released. */
+/* Call for a request whose slot is being released. */
 void pieces_release(struct lane *lane, struct request *request);
 
 /* Takes a request out of REQUEST_IN_FLIGHT while no piece of it is under way, and none follows.

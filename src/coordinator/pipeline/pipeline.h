@@ -61,7 +61,8 @@ struct pipeline {
     struct generation *generation; /* lanes opened from now on are made from it */
     struct lane *incoming;         /* of the generation that is to take over; NULL: no reload */
     struct pipeline_reload reload; /* `done` NULL: no reload */
-    /* Of a reload that waits until an earlier generation has left its lane; NULL: none. */
+    /* The source of a reload that waits until an earlier generation has left its lane; NULL:
+     * none. */
     struct config_source *next_source;
     const struct config_pipeline *next_config;
     int64_t next_until_ns;
@@ -87,7 +88,7 @@ struct pipeline {
 
 enum status pipeline_create(const struct pipeline_options *options, uint32_t index,
                             struct pipeline **pipeline, struct error *error) WARN_UNUSED;
-/* After `stopped`, when no front thread runs any more. */
+/* Call after `stopped`, when no front thread runs any more. */
 void pipeline_destroy(struct pipeline *pipeline);
 
 /* Makes the first lane and starts its workers; the events report the outcome. */

@@ -30,7 +30,7 @@ struct pipeline_models {
     /* Creates the pipeline's catalog; `*catalog` is NULL if its configuration has no `models`. */
     enum status (*create)(void *context, struct pipeline *pipeline, struct catalog **catalog,
                           struct error *error);
-    /* After the pipeline has stopped; nobody waits any more. */
+    /* Called after the pipeline has stopped; nobody waits any more. */
     void (*destroy)(struct catalog *catalog);
     /* The pipeline stops: ends all waiting requests. */
     void (*stop)(struct catalog *catalog);

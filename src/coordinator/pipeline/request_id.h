@@ -17,7 +17,7 @@ struct request_id {
     _Atomic uint64_t words[REQUEST_ID_WORDS];
 };
 
-/* One load if this id and the one before are empty. */
+/* Costs one load if this id and the one before are empty. */
 static inline void
 request_id_write(struct request_id *id, const char *text)
 {

@@ -23,7 +23,7 @@ struct share_key {
     uint64_t words[2];
 };
 
-/* From the kernel's random numbers. */
+/* Draws a key from the kernel's random numbers. */
 struct share_key share_key_draw(void);
 
 /* SipHash-1-3: the identity of a caller from here on. */

@@ -14,7 +14,7 @@ uint32_t trace_stamp_count(const struct config *config, const struct config_pipe
 /* Notes the pipeline that the call named. `trace` NULL: the call is not traced. */
 void trace_name_pipeline(struct trace *trace, const char *pipeline);
 
-/* Before the slot is pushed for the first time. */
+/* Call before the slot is pushed for the first time. */
 void trace_request_begin(struct request *request, struct shm_ticket ticket, struct trace *trace);
 
 /* This thread has claimed the request's answer and answered it; the slot is still held. */

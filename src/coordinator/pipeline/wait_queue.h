@@ -54,7 +54,7 @@ void wait_queue_destroy(struct wait_queue *queue);
 
 /* Starts the thread, before the first call may wait. May be repeated. Loop thread. */
 enum status wait_queue_start(struct wait_queue *queue, struct error *error) WARN_UNUSED;
-/* From now on waiting calls are refused. */
+/* Refuses waiting calls from now on. */
 void wait_queue_stop(struct wait_queue *queue);
 /* Has every call tried again: the pipeline has changed. Any thread. */
 void wait_queue_wake(struct wait_queue *queue);

@@ -82,7 +82,7 @@ struct oip_head {
 /* INVALID_ARGUMENT: malformed, or too many fields; the head has what was found before. */
 enum status oip_head_read(struct oip_head *head, const struct wire_message *message,
                           struct error *error) WARN_UNUSED;
-/* Of a request that was filled from JSON; valid as long as it. */
+/* Returns the head of a request that was filled from JSON; valid as long as it. */
 const struct oip_head *oip_request_head(const struct oip_request *request);
 
 /* `priority`: 1 high, 2 normal, 3 low; 0 and none are normal. `timeout`: the microseconds that the

@@ -46,7 +46,7 @@ void oip_json_destroy(struct oip_json *json);
 
 /* The request, for oip_validate; the caller destroys it. Once. */
 struct oip_request *oip_json_take_request(struct oip_json *json);
-/* Its elements. */
+/* Returns the elements. */
 const struct wire_message *oip_json_elements(const struct oip_json *json);
 /* The parameter `timeout`; TIME_NEVER_NS: none, or 0. */
 int64_t oip_json_timeout_ns(const struct oip_json *json);

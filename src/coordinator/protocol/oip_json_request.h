@@ -16,7 +16,7 @@
 #include "coordinator/protocol/oip_json_skim.h"
 #include "coordinator/protocol/oip_request.h"
 
-/* How an output is to be written. */
+/* The form in which an output is to be written. */
 struct oip_json_form {
     bool binary;
     bool base64;    /* of BYTES that are not binary */

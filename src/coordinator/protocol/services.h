@@ -21,7 +21,7 @@ struct health_others {
 };
 
 struct health *health_create(struct health_others others);
-/* After the server is gone. */
+/* Call after the server is gone. */
 void health_destroy(struct health *health);
 
 enum health_state { HEALTH_NOT_SERVING, HEALTH_SERVING };
@@ -35,7 +35,7 @@ void health_on_check(struct health *health, struct rpc_call *call,
                      const struct wire_message *message);
 void health_on_watch(struct health *health, struct rpc_call *call,
                      const struct wire_message *message);
-/* For calls whose user pointer health set: the watcher is gone. */
+/* Ends the watch of a client that is gone, for calls whose user pointer health set. */
 void health_on_cancel(struct health *health, uint64_t tag);
 
 enum reflection_version { REFLECTION_V1, REFLECTION_V1ALPHA };

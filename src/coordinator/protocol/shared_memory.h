@@ -30,7 +30,7 @@ struct shared_memory_options {
 };
 
 struct shared_memory *shared_memory_create(const struct shared_memory_options *options);
-/* When nothing is held. NULL is left alone. */
+/* Call when nothing is held. NULL is ignored. */
 void shared_memory_destroy(struct shared_memory *memory);
 
 /* Whether the node has it at all; NULL: no. PERMISSION_DENIED names the key, INVALID_ARGUMENT: the

@@ -37,5 +37,5 @@ void supervisor_look(const struct supervisor *supervisor, struct supervisor_view
 /* `stopped` becomes `containers`. May be repeated. */
 void supervisor_stop(struct supervisor *supervisor);
 void supervisor_kill(struct supervisor *supervisor);
-/* Kills what is left. NULL is left alone, as by the two before. */
+/* Kills what is left. NULL is ignored, as by the two before. */
 void supervisor_destroy(struct supervisor *supervisor);

@@ -30,7 +30,7 @@ enum meters_names {
 };
 
 struct meters *meters_create(enum meters_names names);
-/* When no thread records any more. NULL is left alone. */
+/* Call when no thread records any more. NULL is ignored. */
 void meters_destroy(struct meters *meters);
 
 /* The number of a method, "/package.Service/Method". Takes a lock: ask once, or only for calls that

@@ -13,6 +13,6 @@
 struct trace *trace_call_begin(struct tracer *tracer, const struct trace_origin *origin,
                                const struct rpc_call *call);
 
-/* The same for HTTP. `parent` and `state` are the headers' values; NULL: none. */
+/* Like trace_call_begin(), for HTTP. `parent` and `state` are the headers' values; NULL: none. */
 struct trace *trace_text_begin(struct tracer *tracer, const struct trace_origin *origin,
                                const char *parent, const char *state);

@@ -39,8 +39,8 @@ struct trace_export *trace_export_create(const struct trace_resource *resource);
 uint32_t trace_export_add(struct trace_export *export, const struct trace *trace,
                           const struct trace_ids *ids, int64_t offset_ns);
 
-/* One line without a newline, to be freed with free(); NULL if nothing was added. Frees the export.
- */
+/* Returns one line without a newline, to be freed with free(); NULL if nothing was added. Frees the
+ * export. */
 char *trace_export_finish(struct trace_export *export, size_t *bytes);
 
 /* The number of spans that a collector's answer (ExportTraceServiceResponse) rejects; 0 if the text

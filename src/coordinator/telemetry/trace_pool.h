@@ -31,7 +31,7 @@ struct trace *trace_pool_take(struct trace_pool *pool);
 void trace_pool_hand_over(struct trace_pool *pool, struct trace *trace);
 bool trace_pool_has_done(const struct trace_pool *pool);
 
-/* For the writer: takes all records handed over, oldest first, as a list for trace_pool_step. */
+/* Takes, for the writer, all records handed over, oldest first, as a list for trace_pool_step. */
 uint32_t trace_pool_collect(struct trace_pool *pool);
 /* The list's next record, or NULL. It may be given back before the next step. */
 struct trace *trace_pool_step(struct trace_pool *pool, uint32_t *list);

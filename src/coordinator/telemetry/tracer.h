@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "coordinator/telemetry/trace.h"
 
-/* How long a trace waits for others to be written with it. */
+/* The time that a trace waits for others to be written with it. */
 #define TRACER_NAP_NS (NS_PER_S / 5)
 /* The time to send the rest at the end. */
 #define TRACER_END_NS (2 * NS_PER_S)
@@ -34,7 +34,8 @@ struct tracer_options {
 /* Starts the thread. Errors: the file cannot be opened, the URL makes no sense. */
 enum status tracer_create(const struct tracer_options *options, struct tracer **tracer,
                           struct error *error) WARN_UNUSED;
-/* When no trace is under way any more. Sends the rest within TRACER_END_NS. NULL is left alone. */
+/* Call when no trace is under way any more. Sends the rest within TRACER_END_NS. NULL is
+ * ignored. */
 void tracer_destroy(struct tracer *tracer);
 
 /* Counts a call, and says what a record of it would be for: spans, by the caller's `parent` (NULL:

@@ -28,14 +28,14 @@ struct run_watch {
 };
 
 /*
- * When the worker's present run of the modelet began; TIME_NEVER_NS: none. `began_ns` was loaded
- * from the place before `now_ns` was taken.
+ * Returns when the worker's present run of the modelet began; TIME_NEVER_NS: none. `began_ns` was
+ * loaded from the place before `now_ns` was taken.
  */
 int64_t run_since_ns(struct run_watch *watch, int64_t began_ns, int64_t ready_ns, int64_t now_ns);
 
 enum { SILENCE_MS_MIN = 2000 };
 
-/* Its signs of life as last seen. Zero at first, and for each new process. */
+/* A worker's signs of life as last seen. Zero at first, and for each new process. */
 struct beat_watch {
     int64_t word;
     int64_t since_ns; /* when that word was first seen, or SIGCONT sent; 0: nothing seen yet */
@@ -52,8 +52,8 @@ enum beat_duty {
 enum beat_verdict beat_judge(struct beat_watch *watch, int64_t word, enum beat_duty duty,
                              int64_t limit_ns, int64_t now_ns);
 
-/* When to look again at runs that may last `timeout_ns`, the first of which expires at `expires_ns`
- * (TIME_NEVER_NS: none runs): soon enough that no new run exceeds its time by much. */
+/* Returns when to look again at runs that may last `timeout_ns`, the first of which expires at
+ * `expires_ns` (TIME_NEVER_NS: none runs): soon enough that no new run exceeds its time by much. */
 int64_t hang_look_after_ns(int64_t timeout_ns, int64_t expires_ns, int64_t now_ns);
 
 struct worker_pools;

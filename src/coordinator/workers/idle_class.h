@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* One load as last seen; zero at first. */
+/* A load as last seen; zero at first. */
 struct idle_watch {
     int64_t looked_ns;
     uint64_t cpu_ns; /* of its threads in the idle class, at that time */

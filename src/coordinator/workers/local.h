@@ -30,5 +30,5 @@ void local_drain(struct local_clients *local);
  * still confirm that they were told. */
 uint32_t local_waits_for(const struct local_clients *local);
 
-/* After every pipeline has stopped. NULL is left alone. */
+/* Call after every pipeline has stopped. NULL is ignored. */
 void local_destroy(struct local_clients *local);

@@ -26,7 +26,7 @@ struct member_models {
      * is called again when its workers have more. */
     enum status (*complete)(struct catalog *catalog, const struct worker_pools *pools,
                             struct error *error);
-    /* Before a process is started in the place. */
+    /* Called before a process is started in the place. */
     void (*on_start)(struct catalog *catalog, struct pool_member *member);
     void (*on_ready)(struct catalog *catalog, struct pool_member *member);
     /* The place's process is dead and reaped, and `member->ended_outside` says how. True: it died

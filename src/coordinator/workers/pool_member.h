@@ -41,7 +41,7 @@ enum pool_member_state {
     MEMBER_READY,
 };
 
-/* Why we killed a process ourselves. */
+/* Reasons for which the coordinator kills a process itself. */
 enum pool_member_kill {
     KILL_NONE,
     KILL_START_TIMEOUT,

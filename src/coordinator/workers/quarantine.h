@@ -39,7 +39,7 @@ struct quarantine {
     int64_t until_ns;
 };
 
-/* How long a worker on trial must live after it is ready. */
+/* The time that a worker on trial must live after it is ready. */
 enum { TRIAL_MS = 1000 };
 
 void quarantine_init(struct quarantine *quarantine, uint32_t deaths_max, int64_t length_ns);

@@ -33,10 +33,10 @@ void spawn_keep_cpus(void);
  * connections cannot use up the descriptors of supervision.
  */
 void spawn_reserve(void);
-/* For a node that ends or starts no more workers. */
+/* Frees the reserve of a node that ends or starts no more workers. */
 void spawn_reserve_end(void);
 
-/* Why a start failed: for good, or for a shortage that may pass. */
+/* Reasons why a start failed: for good, or for a shortage that may pass. */
 enum spawn_failure { SPAWN_WRONG, SPAWN_SCARCE };
 
 /*
@@ -45,10 +45,10 @@ enum spawn_failure { SPAWN_WRONG, SPAWN_SCARCE };
  * processes; from then on orphans of any other child come here, too, and are killed as well.
  */
 void spawn_adopt_orphans(void);
-/* After a worker's death, and periodically, as a killed orphan may have had children. */
+/* Call after a worker's death, and periodically, as a killed orphan may have had children. */
 void spawn_kill_orphans(void);
 uint64_t spawn_orphans_killed(void);
-/* When no worker is left: waits for the last orphans to end. */
+/* Waits for the last orphans to end. Call when no worker is left. */
 void spawn_end_orphans(void);
 
 struct spawn_order {
@@ -88,7 +88,7 @@ bool spawn_passes_on(const char *variable);
 
 /* Closes the descriptors of a dead process and forgets it. */
 void spawned_close(struct spawned *spawned);
-/* The same, but its descriptors go into the reserve, for its successor. */
+/* Like spawned_close(), but puts the descriptors into the reserve, for the successor. */
 void spawned_keep(struct spawned *spawned);
 
 /* Sends a signal to exactly this process; does nothing if it is dead or none. */

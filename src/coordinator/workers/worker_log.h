@@ -36,5 +36,5 @@ struct worker_log_options {
 };
 
 struct worker_log *worker_log_create(const struct worker_log_options *options);
-/* Logs the last output of the dead worker. NULL is left alone. */
+/* Logs the last output of the dead worker. NULL is ignored. */
 void worker_log_destroy(struct worker_log *log);

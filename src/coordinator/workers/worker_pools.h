@@ -24,7 +24,7 @@ enum {
     BACKOFF_MAX_MS = 10000
 };
 
-/* For `pipeline_options.workers`. `models` is kept. */
+/* Returns the value of `pipeline_options.workers`. `models` is kept. */
 struct lane_workers worker_pools_lane_workers(const struct member_models *models);
 
 /* Live and ready workers of a stage. */
