@@ -426,7 +426,7 @@ struct mesh_write {
     };
 };
 
-/* Under T1: all compares hold, or nothing is written. No record occurs twice. */
+/* A transaction under T1: all compares hold, or nothing is written. No record occurs twice. */
 struct mesh_txn {
     uint64_t txn;
     uint64_t session;   /* creation revision of this node's instance key, compared */
@@ -511,7 +511,8 @@ const char *mesh_resolve(const struct mesh *mesh, const char *vmodel);
 
 /* This node's figures, as in its record and on replies. Without a runtime there is no room. */
 struct mesh_figures mesh_figures(struct mesh *mesh);
-/* Of one of several pools (K6): by its number, and by a model; for an unknown one of all pools. */
+/* Return the figures of one of several pools (K6), by its number or by a model; for an unknown
+ * model those of all pools. */
 struct mesh_figures mesh_pool_figures(struct mesh *mesh, uint32_t pool);
 struct mesh_figures mesh_figures_for(struct mesh *mesh, const char *model);
 
@@ -561,8 +562,8 @@ struct mesh_sight {
     uint32_t pool; /* of this node's copy, if there is one */
 };
 
-/* The same for models and vmodels: of at most `count` names examined, those that begin with
- * `prefix` are shown, so the time is bounded however few match. */
+/* Like mesh_visit_instances(), for models and vmodels: of at most `count` names examined, those
+ * that begin with `prefix` are shown, so the time is bounded however few match. */
 uint32_t mesh_see_models(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,
                          void (*see)(void *context, const struct mesh_sight *sight), void *context);
 uint32_t mesh_see_vmodels(struct mesh *mesh, uint32_t from, uint32_t count, const char *prefix,

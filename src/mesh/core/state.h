@@ -28,7 +28,7 @@ enum {
     REFUSED_MS = 250,      /* R14: how long waiting calls avoid a node that refused a load */
 };
 
-/* How far the view from etcd goes. */
+/* The extent of the view from etcd. */
 struct mirror {
     uint64_t session; /* 0: no transactions */
     uint64_t seen;    /* revision up to which the mirror was last complete */

@@ -128,8 +128,8 @@ void external_aim(struct external *external, const struct external_aim *aim);
 enum status external_permits(struct external *external, const char *method,
                              struct error *error) WARN_UNUSED;
 
-/* As serve of runner_call_type: sends call->request to the runtime; its on_ended reports the end.
- */
+/* Like `serve` of runner_call_type: sends call->request to the runtime; its on_ended reports the
+ * end. */
 enum runner_begun external_serve(struct external *external, struct runner_call *call,
                                  const struct runner_attempt *attempt, struct runner_end *end);
 /* Any thread, while the request is held: the result is not wanted any more. It still ends. */
@@ -138,7 +138,7 @@ void external_cancel(struct external *external, struct peer_request *request);
 /* Any thread, once, also without a start: loads, unloads and calls end and nothing begins any more.
  * Queues must not end before this. */
 void external_close(struct external *external);
-/* After external_close, when every queue has ended. NULL is ignored. */
+/* Call after external_close, when every queue has ended. NULL is ignored. */
 void external_destroy(struct external *external);
 
 /* ---- looking at it: any thread ---- */

@@ -53,11 +53,12 @@ bool external_circuit_timed_out(struct external_circuit *circuit, uint64_t model
 enum external_circuit_sign { CIRCUIT_SIGN_OF_LIFE, CIRCUIT_SILENCE };
 bool external_circuit_asked(struct external_circuit *circuit, enum external_circuit_sign sign,
                             int64_t now_ns);
-/* Any other answer to a call. Returns true if it ends a trial: the circuit is closed. */
+/* Notes any other answer to a call. Returns true if it ends a trial: the circuit is closed. */
 bool external_circuit_answered(struct external_circuit *circuit, int64_t now_ns);
 /* A load succeeded. That ends no trial: a management process may report it without its server. */
 void external_circuit_loaded(struct external_circuit *circuit);
-/* How long an open circuit waits for its next trial: `first_ns`, doubled for each failure. */
+/* Returns how long an open circuit waits for its next trial: `first_ns`, doubled for each
+ * failure. */
 int64_t external_circuit_wait_ns(const struct external_circuit *circuit, int64_t first_ns);
 /* The runtime is ready. Returns true if the circuit was open: this begins a trial. */
 bool external_circuit_ready(struct external_circuit *circuit, int64_t now_ns);

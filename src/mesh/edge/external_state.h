@@ -151,7 +151,7 @@ void external_aim_free(struct external_aim *aim);
 
 /* ---- external_serving.c: locked ---- */
 
-/* For calls to the READY target. */
+/* Creates the client for calls to the READY target. */
 enum status external_serving_create(struct external *external, struct error *error) WARN_UNUSED;
 /* No call begins there any more. */
 void external_serving_leave(struct external *external);

@@ -74,7 +74,7 @@ bool external_read_piece(const struct wire_message *message,
 void external_write_model(const struct runner_model *model, struct bytes *out);
 void external_write_id(const char *id, struct bytes *out);
 
-/* From answers to loadModel, predictModelSize and modelSize: sizeInBytes and maxConcurrency. False:
- * malformed. */
+/* Reads sizeInBytes and maxConcurrency from answers to loadModel, predictModelSize and modelSize.
+ * Returns false if the answer is malformed. */
 bool external_read_size(const struct wire_message *message, uint64_t *size_bytes,
                         uint32_t *max_concurrency) WARN_UNUSED;

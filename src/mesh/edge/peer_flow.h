@@ -106,7 +106,7 @@ enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *piece
 /* Releases the request's message if it will not be read again: the try has read it and will not be
  * repeated. For owners with many messages; the thread of the request's queue. */
 void peer_flow_settle(struct peer_flow *flow);
-/* How much of the request, after its first message, may now be in transit. */
+/* Returns how much of the request, after its first message, may now be in transit. */
 uint64_t peer_flow_window(struct peer_flow *flow);
 /* The owner has consumed so much of the answer. */
 void peer_flow_taken(struct peer_flow *flow, uint64_t cost);
@@ -148,8 +148,8 @@ enum peer_flow_shape peer_flow_shape(struct peer_flow *flow);
 struct peer_flow_kept *peer_flow_attach(struct peer_flow *flow, enum peer_flow_shape shape,
                                         const struct peer_flow_sink *sink, void *context,
                                         bool *closed);
-/* Everything that waited is sent, and the request's pieces are not read again in this try; call it
- * before the sink unlocks. */
+/* Notes that everything that waited is sent and that the request's pieces are not read again in
+ * this try. Call it before the sink unlocks. */
 void peer_flow_begun(struct peer_flow *flow);
 /* Frees it and returns the next one. */
 struct peer_flow_kept *peer_flow_kept_free(struct peer_flow_kept *kept);

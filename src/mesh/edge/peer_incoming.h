@@ -25,7 +25,7 @@ struct incoming {
     enum status said_status;
     uint64_t held; /* bytes counted by the session: message and memory */
     struct peer_gathered first;
-    /* With a flow; owned by the server's thread: */
+    /* Set for calls with a flow, and owned by the server's thread: */
     struct peer_flow flow;
     struct peer_gathered more; /* a message after the first, as it arrives */
     bool is_gathering;         /* of `more` */
@@ -52,7 +52,7 @@ void incoming_refuse(struct incoming *incoming, const struct error *error);
 
 /* ---- peer_session_flow.c ---- */
 
-/* For peer_request_type. */
+/* The functions of peer_request_type. */
 void incoming_on_part(struct peer_request *request, const struct rpc_answer *part);
 void incoming_on_room(struct peer_request *request, uint64_t cost);
 void incoming_on_let_go(struct peer_request *request);

@@ -39,7 +39,7 @@ struct peer_link {
     int64_t start_ms;             /* of the peer's process */
     struct peer_pipe pipe;
     struct slots slots;
-    /* Since the memory was allocated, for all its peers. */
+    /* Totals since the memory was allocated, for all its peers. */
     uint64_t sent_bytes; /* of calls, put into the pipe */
     uint64_t received_bytes;
 };
@@ -55,7 +55,7 @@ struct peer_scratch {
 #define PEER_METHOD "/" PEER_SERVICE "/Exchange"
 
 void link_init(struct peer_link *link, struct peers *peers);
-/* When its queue has ended. */
+/* Call when its queue has ended. */
 void link_fini(struct peer_link *link);
 
 /* peer_client.c. Locked, without a stream: ensures a client with the current certificates. False:

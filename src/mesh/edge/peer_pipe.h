@@ -53,8 +53,9 @@ enum status peer_pipe_put(struct peer_pipe *pipe, struct peer_frame *frame,
                           const struct rpc_piece *pieces, size_t piece_count,
                           uint64_t bytes) WARN_UNUSED;
 
-/* The same for a frame of a stream that may have several messages in transit: it follows everything
- * of that call that is still unsent. Its own flow bounds what waits, not the window. */
+/* Like peer_pipe_put(), for a frame of a stream that may have several messages in transit: it
+ * follows everything of that call that is still unsent. Its own flow bounds what waits, not the
+ * window. */
 enum status peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *frame,
                                  const struct rpc_piece *pieces, size_t piece_count,
                                  uint64_t bytes) WARN_UNUSED;

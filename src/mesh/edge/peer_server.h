@@ -29,8 +29,8 @@ struct peer_server_options {
     const char *instance;     /* this node's id */
     int64_t start_ms;         /* as in its record */
     size_t message_bytes_max; /* of a request; larger ones end FAILED */
-    /* As in runner_call_type: the model is loaded here. The call's request is to be served, and its
-     * on_ended reports the end. */
+    /* Like `serve` of runner_call_type: the model is loaded here. The call's request is to be
+     * served, and its on_ended reports the end. */
     enum runner_begun (*serve)(void *context, struct runner_call *call,
                                const struct runner_attempt *attempt, struct runner_end *end);
     /* The thread: the result is not wanted any more. NULL: it runs to its end. */
@@ -45,21 +45,21 @@ enum status peer_server_create(const struct peer_server_options *options,
 /* The bound port of listen[index]. */
 int peer_server_port(const struct peer_server *server, size_t index);
 
-/* Before its queue is stepped: begins to accept calls. `queue` is its index among those of peers.h.
- * Callers of a server that was not started are told so. */
+/* Begins to accept calls. Call before its queue is stepped. `queue` is its index among those of
+ * peers.h. Callers of a server that was not started get an answer that says so. */
 void peer_server_start(struct peer_server *server, struct mesh_runner *runner, uint32_t queue);
 
 /* Any thread, once: accepts no more streams and tells each peer, behind the answers that wait for
  * it, that no more follow. The peer then ends its stream, which cancels calls without an answer. */
 void peer_server_stop(struct peer_server *server);
 
-/* After peer_server_stop: whether a peer has yet to end its stream. One that does not read, or that
- * never said hello, keeps this true until peer_server_cut. */
+/* Returns, after peer_server_stop, whether a peer has yet to end its stream. One that does not
+ * read, or that never said hello, keeps this true until peer_server_cut. */
 bool peer_server_is_sending(const struct peer_server *server);
 
 /* Any thread, once, after peer_server_stop: drops every connection with its unsent answers. */
 void peer_server_cut(struct peer_server *server);
 
-/* After peer_server_cut, peers_close and runner_close, when served calls and the queue have ended.
- * NULL is ignored. */
+/* Call after peer_server_cut, peers_close and runner_close, when served calls and the queue have
+ * ended. NULL is ignored. */
 void peer_server_destroy(struct peer_server *server);

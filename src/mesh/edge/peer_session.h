@@ -48,7 +48,7 @@ enum status session_on_message(struct peer_session *session, const struct wire_m
                                struct error *error) WARN_UNUSED;
 void session_on_sent(struct peer_session *session);
 bool session_is_broken(struct peer_session *session);
-/* Once nothing waits for the transport, tells the peer that no answer follows. The peer, which has
+/* Tells the peer that no answer follows, once nothing waits for the transport. The peer, which has
  * then read all of them, ends the stream. */
 void session_say_bye(struct peer_session *session);
 /* Ends the stream with the status and everything that its calls do here; releases the session. */

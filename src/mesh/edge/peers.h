@@ -51,15 +51,15 @@ struct peer_request_type {
      * abandoned try may hold it while on_ended runs. */
     void (*hold)(struct peer_request *request);
     void (*release)(struct peer_request *request);
-    /* For requests with a flow (peer_flow.h), on the thread of the request's queue; if a pipeline
-     * answers, on any, one at a time. A message of the answer before its end, whose lent pieces
-     * must be used, with the initial metadata if it is the first; without pieces, only these.
-     * peer_flow_taken returns its cost. */
+    /* Passes a message of the answer before its end, whose lent pieces must be used, with the
+     * initial metadata if it is the first; without pieces, only these. Called for requests with a
+     * flow (peer_flow.h), on the thread of the request's queue; if a pipeline answers, on any
+     * thread, one at a time. peer_flow_taken returns its cost. */
     void (*on_part)(struct peer_request *request, const struct rpc_answer *part);
     /* So much of the messages after the first was consumed: there is room for as much. */
     void (*on_room)(struct peer_request *request, uint64_t cost);
-    /* Once, after a message behind the first was sent: the first one is not read any more and its
-     * pieces are forgotten. NULL: it is kept until the end. */
+    /* Called once, after a message behind the first was sent: the first one is not read any more
+     * and its pieces are forgotten. NULL: it is kept until the end. */
     void (*on_let_go)(struct peer_request *request);
 };
 
@@ -113,7 +113,7 @@ struct peers *peers_create(const struct peers_options *options);
 /* The peers, for runner_options. */
 struct runner_peers peers_for_runner(struct peers *peers);
 
-/* For people. */
+/* Figures for people. */
 struct peers_view {
     uint32_t connected;  /* peers that have said hello on any stream */
     uint32_t calls;      /* of this node's, under way there */
@@ -134,5 +134,5 @@ void peers_probe(struct peers *peers);
  * not end before this. */
 void peers_close(struct peers *peers);
 
-/* When every queue has ended. NULL is ignored. */
+/* Call when every queue has ended. NULL is ignored. */
 void peers_destroy(struct peers *peers);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When this node's record is written: every node receives each write, so minor changes of the
- * figures are not written; important ones also travel on replies. Pure; rules N1 to N4 are in the
- * .c file.
+ * Decides when this node's record is written: every node receives each write, so minor changes of
+ * the figures are not written; important ones also travel on replies. Pure; rules N1 to N4 are in
+ * the .c file.
  */
 #pragma once
 

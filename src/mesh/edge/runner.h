@@ -68,9 +68,9 @@ struct runner_end {
                          repeated */
     bool vanished;    /* served here: the runtime does not know the model */
     uint64_t took_us; /* served here: runtime's time; 0: not measured */
-    /* Not OK: the text of the runtime or the other node, and the status with which a caller gets it
-     * if no other node can serve; UNAVAILABLE: the shared store takes no writes. Valid until
-     * runner_try_ended returns; NULL: none. */
+    /* Set if the end is not OK: the text of the runtime or the other node, and the status with
+     * which a caller gets it if no other node can serve; UNAVAILABLE: the shared store takes no
+     * writes. Valid until runner_try_ended returns; NULL: none. */
     const char *said;
     enum status said_status;
     const struct runner_figures *figures; /* forwarded: of the answering node; NULL: none came */
@@ -211,10 +211,10 @@ struct runner_runtime {
     void *context;
     void (*size)(void *context, struct runner_load *load, const struct runner_model *model);
     void (*load)(void *context, struct runner_load *load, const struct runner_model *model);
-    /* Also for a model whose load was not answered in time: ends that load as well. */
+    /* Unloads also a model whose load was not answered in time: ends that load as well. */
     void (*unload)(void *context, struct runner_load *load, const struct runner_model *model);
-    /* Once a second: reports uses since the last time through runner_used. NULL: no calls bypass
-     * the runner. */
+    /* Called once a second: reports uses since the last time through runner_used. NULL: no calls
+     * bypass the runner. */
     void (*harvest)(void *context, struct mesh_runner *runner);
 };
 
@@ -261,7 +261,7 @@ struct runner_order {
     /* The owner's, unchanged until the order has ended. */
     struct mesh_order order; /* `order` and `deadline_ms` are filled in by the runner */
     int64_t deadline_ns;     /* TIME_NEVER_NS: none */
-    /* Once. UNDER THE LOCK, any thread; the runner does not touch the order any more. */
+    /* Called once, UNDER THE LOCK, on any thread; the runner does not touch the order any more. */
     void (*on_end)(struct runner_order *order, const struct runner_reply *reply);
 
     /* The runner's. */
@@ -362,7 +362,7 @@ void runner_destroy(struct mesh_runner *runner);
 
 /* ---- looking at it: any thread ---- */
 
-/* How calls ended. */
+/* Ways in which calls ended. */
 enum runner_way {
     RUNNER_HERE, /* by a copy here */
     RUNNER_WAITED,
@@ -427,8 +427,9 @@ uint64_t runner_visit_instances(struct mesh_runner *runner, uint64_t from, uint3
                                 void *context);
 
 /*
- * The same for models and vmodels, with status (mesh_core.h). At most `count` names are examined,
- * so that the lock is held for a bounded time; those that begin with `prefix` are shown.
+ * Like runner_visit_instances(), for models and vmodels, with status (mesh_core.h). At most `count`
+ * names are examined, so that the lock is held for a bounded time; those that begin with `prefix`
+ * are shown.
  */
 uint64_t runner_see_models(struct mesh_runner *runner, uint64_t from, uint32_t count,
                            const char *prefix,

@@ -153,7 +153,7 @@ struct mesh_runner {
     struct unknown_settings unknown_settings;
     bool works; /* runner_work_run is active */
 
-    /* Under the lock. */
+    /* Guarded by the lock. */
     struct mesh *mesh;
     uint64_t steps;
     bool in_step; /* nothing that a step calls may step */
@@ -180,7 +180,7 @@ struct mesh_runner {
 void runner_lock(struct mesh_runner *runner);
 /* Unlocks and wakes the loop thread if there is new work for it. */
 void runner_unlock(struct mesh_runner *runner);
-/* The same on the loop thread: does the work. */
+/* Like runner_unlock(), on the loop thread: does the work. */
 void runner_unlock_and_work(struct mesh_runner *runner);
 
 /* Locked. Steps, carries out the actions, and steps again for tries that ended meanwhile. Times are
@@ -253,7 +253,7 @@ void runner_refuse_txn(struct mesh_runner *runner, const struct store_compare *c
 void runner_refuse_writes(struct mesh_runner *runner, const char *said);
 /* A call waits for a copy. Answers it if the store would refuse the claim. */
 void runner_refuse_call(struct mesh_runner *runner, struct runner_call *call);
-/* The same for an order that waits for a load. */
+/* Like runner_refuse_call(), for an order that waits for a load. */
 void runner_refuse_order(struct mesh_runner *runner, struct runner_order *order);
 /* The store takes no writes, in its own words or those of a peer. */
 void runner_refuse_from_now(struct mesh_runner *runner, const char *said);

@@ -27,16 +27,16 @@ void skew_destroy(struct skew *skew);
 
 int64_t skew_mesh_ms(struct skew *skew);
 void skew_look(struct skew *skew, struct skew_view *view);
-/* How far a peer's wall clock was ahead of mesh time; 0: unknown. */
+/* Returns how far a peer's wall clock was ahead of mesh time; 0: unknown. */
 int64_t skew_of(struct skew *skew, const char *instance);
 
-/* As mesh_clock_ask. */
+/* Like mesh_clock_ask(). */
 bool skew_ask(struct skew *skew, const char *instance);
 /* `answer->received_ms` is filled in. */
 void skew_notify(struct skew *skew, const char *instance, struct mesh_clock_answer answer);
 void skew_forget(struct skew *skew, const char *instance);
 
-/* Once a second: logs a skew. */
+/* Logs a skew. Call once a second. */
 void skew_watch(struct skew *skew);
 
 /* The monotonic clock used here. */

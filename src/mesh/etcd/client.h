@@ -74,7 +74,7 @@ bool etcd_cluster_seen(struct etcd *etcd, size_t endpoint, const struct etcd_ans
 /* etcd's history does not continue the one seen before. */
 void etcd_history_lost(struct etcd *etcd);
 
-/* For watches and mirrors. */
+/* Checks the ranges of watches and mirrors. */
 enum status etcd_ranges_check(const struct etcd_range *ranges, size_t count,
                               struct error *error) WARN_UNUSED;
 

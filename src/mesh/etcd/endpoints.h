@@ -39,10 +39,10 @@ enum status etcd_endpoints_init(struct etcd_endpoints *endpoints,
                                 struct error *error) WARN_UNUSED;
 void etcd_endpoints_fini(struct etcd_endpoints *endpoints);
 
-/* How long until the current one may be asked; 0: now. */
+/* Returns how long until the current endpoint may be asked; 0: now. */
 int64_t etcd_endpoints_wait_ns(const struct etcd_endpoints *endpoints, int64_t now_ns);
 void etcd_endpoints_failed(struct etcd_endpoints *endpoints, size_t index, int64_t now_ns);
 void etcd_endpoints_worked(struct etcd_endpoints *endpoints, size_t index);
 
-/* Between half of `ns` and `ns`. */
+/* Returns a random time between half of `ns` and `ns`. */
 int64_t etcd_endpoints_jitter(struct etcd_endpoints *endpoints, int64_t ns);

@@ -95,7 +95,7 @@ const char *etcd_trouble(const struct etcd *etcd);
  * and reads still work. */
 bool etcd_is_full(const struct etcd *etcd);
 
-/* Since when no endpoint has answered, on clock_now_ns; 0: the last one asked did. */
+/* Returns since when no endpoint has answered, on clock_now_ns; 0: the last one asked did. */
 int64_t etcd_silent_ns(const struct etcd *etcd);
 
 /* The endpoint of the next call. */
@@ -237,7 +237,7 @@ struct etcd_session_options {
     /* The lease is gone (NOT_FOUND), or was not confirmed in time (DEADLINE_EXCEEDED) and etcd may
      * keep it and its keys for longer. The session does nothing more; close it. */
     void (*on_lost)(void *context, const struct error *error);
-    /* May be NULL. Not granted or not renewed yet; attempts continue. */
+    /* The lease is not granted or not renewed yet; attempts continue. May be NULL. */
     void (*on_trouble)(void *context, const struct error *error);
     void *context;
 };
@@ -248,9 +248,9 @@ struct etcd_session *etcd_session_open(struct etcd *etcd,
 void etcd_session_close(struct etcd_session *session);
 /* 0: not granted yet. */
 int64_t etcd_session_lease_id(const struct etcd_session *session);
-/* How long the lease certainly lasts, minus the margin, on this machine's clock, which continues
- * during suspension. 0: stop claiming and writing on its behalf. Ask before each write: on_lost
- * comes a turn of the loop later. */
+/* Returns how long the lease certainly lasts, minus the margin, on this machine's clock, which
+ * continues during suspension. 0: stop claiming and writing on its behalf. Ask before each write:
+ * on_lost comes a turn of the loop later. */
 int64_t etcd_session_left_ns(const struct etcd_session *session);
 
 /* ---- watches ---- */
@@ -281,11 +281,11 @@ struct etcd_watch_options {
     /* Events of one range in order, never part of a revision. */
     void (*on_events)(void *context, size_t range_index, const struct etcd_event *events,
                       size_t count);
-    /* May be NULL. All events of the range up to the revision have been shown. */
+    /* All events of the range up to the revision have been shown. May be NULL. */
     void (*on_progress)(void *context, size_t range_index, int64_t revision);
-    /* May be NULL. A stream that watches all ranges is open. */
+    /* A stream that watches all ranges is open. May be NULL. */
     void (*on_open)(void *context);
-    /* May be NULL. The stream broke; it resumes by itself. */
+    /* The stream broke; it resumes by itself. May be NULL. */
     void (*on_trouble)(void *context, const struct error *error);
     /* The watch has ended and must be closed. */
     void (*on_end)(void *context, enum etcd_watch_end end, const struct error *error);
@@ -310,11 +310,11 @@ struct etcd_mirror_options {
     void (*on_put)(void *context, size_t range_index, const struct etcd_kv *kv);
     /* A key is gone. `kv` has its key; mod_revision 0: it is missing from a listing. */
     void (*on_delete)(void *context, size_t range_index, const struct etcd_kv *kv);
-    /* Everything reported is etcd's content at the revision; changes follow. Again after each
-     * trouble. */
+    /* Everything reported is etcd's content at the revision; changes follow. Called again after
+     * each trouble. */
     void (*on_synced)(void *context, int64_t revision);
-    /* May be NULL. Changes do not arrive for now, or may have been missed; attempts continue.
-     * Reported content stands; during another listing some keys are newer than others. */
+    /* Changes do not arrive for now, or may have been missed; attempts continue. Reported content
+     * stands; during another listing some keys are newer than others. May be NULL. */
     void (*on_trouble)(void *context, const struct error *error);
     void *context;
 };

@@ -20,12 +20,12 @@
 enum status record_json_parse(const void *value, size_t bytes, json_t **object,
                               struct error *error);
 
-/* The same for an object or an array. */
+/* Like record_json_parse(), for an object or an array. */
 enum status record_json_load(const void *value, size_t bytes, json_t **found, struct error *error);
 
 /* Each leaves `value` alone if the field is absent. */
 enum status record_json_int(json_t *object, const char *field, int64_t *value, struct error *error);
-/* From 0 to `max`; a negative number is 0. */
+/* Reads a number from 0 to `max`; a negative number is 0. */
 enum status record_json_count(json_t *object, const char *field, uint64_t max, uint64_t *value,
                               struct error *error);
 enum status record_json_bool(json_t *object, const char *field, bool *value, struct error *error);
@@ -48,7 +48,7 @@ enum status record_json_wrong(struct error *error, const char *field, const char
 void record_json_put_any_text(struct json *to, const char *text, size_t bytes_max);
 /* Checks a complete value. INVALID_ARGUMENT: it is not UTF-8 and would not be JSON for others. */
 enum status record_json_end(const struct json *to, struct error *error);
-/* As it is in the object (NULL: absent). */
+/* Writes the field as it is in the object (NULL: absent). */
 enum status record_json_field_kept(struct json *to, const char *name, json_t *object,
                                    struct error *error);
 

@@ -21,7 +21,7 @@ enum record_area {
     RECORD_AREAS,
 };
 
-/* Not NUL-terminated. */
+/* A text that is not NUL-terminated. */
 struct record_span {
     const char *data;
     size_t bytes;

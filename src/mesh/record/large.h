@@ -17,5 +17,5 @@
 bool large_wrap(const char *json, size_t bytes, struct bytes *to);
 
 bool large_is(const json_t *value);
-/* As it stood in the JSON. */
+/* Writes the value as it stood in the JSON. */
 void large_put(struct json *to, const json_t *value);

@@ -133,7 +133,7 @@ struct record_setting {
     enum log_level log_level; /* LOG_LEVEL */
 };
 
-/* By the name under config/. SETTING_NONE: unknown. */
+/* Finds a kind by the name under config/. SETTING_NONE: unknown. */
 enum record_setting_kind record_setting_kind(const char *name);
 
 /* Parses plain text. INVALID_ARGUMENT: not a value of the kind; the former setting stays. */

@@ -25,5 +25,5 @@ void candidates_put(struct candidates *candidates, struct etcd_bytes key, uint64
 void candidates_delete(struct candidates *candidates, struct etcd_bytes key);
 /* The oldest one; NULL: none. */
 const struct candidate *candidates_leader(const struct candidates *candidates);
-/* Its creation revision; 0: none. */
+/* Returns its creation revision; 0: none. */
 uint64_t candidates_first(const struct candidates *candidates);

@@ -67,7 +67,7 @@ etcd_store_prefix(const struct etcd_store *store)
     return (struct record_span){store->prefix.data, store->prefix.used};
 }
 
-/* All refusals for lack of space in etcd's figures so far have been reported. */
+/* Notes that all refusals for lack of space in etcd's figures so far have been reported. */
 static inline void
 etcd_store_fulls_told(struct etcd_store *store)
 {

@@ -11,7 +11,7 @@ struct store_request {
     struct store_request *next; /* its kind's */
     struct store_txn txn;
     struct store_reply reply;
-    /* For the etcd store: */
+    /* Set for the etcd store: */
     int64_t deadline_ns;
     enum request_company company;
     enum store_txn_end refused; /* LOST or BUSY: its end if it was never sent */
@@ -23,7 +23,7 @@ enum status request_create(const struct store_txn *txn, struct store_reply reply
 /* Answers and frees it. With OK, `error` may be NULL. */
 void request_end(struct store_request *request, enum store_txn_end end, const struct error *error);
 
-/* In order of arrival. */
+/* The requests in order of arrival. */
 struct request_queue {
     struct store_request *first;
     struct store_request *last;
@@ -34,5 +34,5 @@ void request_queue_put(struct request_queue *queue, struct store_request *reques
 void request_queue_return(struct request_queue *queue, struct request_queue *front);
 /* NULL: empty. */
 struct store_request *request_queue_take(struct request_queue *queue);
-/* Without an answer. */
+/* Ends the requests without an answer. */
 void request_queue_drop(struct request_queue *queue);

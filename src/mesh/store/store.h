@@ -62,7 +62,7 @@ struct store_events {
     /* Absent as of `revision`, deleted then or earlier. */
     void (*on_gone)(void *context, enum store_table table, const char *id, uint64_t revision);
     /* Everything up to the revision has been reported, for all tables. Before the first time,
-     * unreported records may exist. Again after each trouble, and as revisions advance. */
+     * unreported records may exist. Called again after each trouble, and as revisions advance. */
     void (*on_whole)(void *context, uint64_t revision);
     /* The revision at which this node's instance was created, which names the session of
      * transactions from now on. 0: the session has ended; until the next one, loaded models are
@@ -74,8 +74,8 @@ struct store_events {
      * void, and the session ended before. Existing records follow as puts, then on_whole; missing
      * ones are not reported: they were lost, not deleted. */
     void (*on_emptied)(void *context);
-    /* For people: the store makes no progress for now and keeps trying. One line: what, where, what
-     * to do. */
+    /* The store makes no progress for now and keeps trying. The error is one line for people: what,
+     * where, what to do. */
     void (*on_trouble)(void *context, const struct error *error);
     /* The store has no space and refused this node's lease or record; `error` has its text.
      * Reported at each refusal. Transactions end STORE_FULL instead. */

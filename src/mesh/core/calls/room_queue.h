@@ -11,6 +11,6 @@ bool room_queue_join(struct mesh *mesh, uint32_t call);
 bool room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *call);
 void room_queue_cancelled(struct mesh *mesh, uint32_t call);
 void room_queue_on_model(struct mesh *mesh, uint32_t model);
-/* At the end of a step, if room may have appeared: routes the calls that can go. */
+/* Routes, at the end of a step, the calls that can go, if room may have appeared. */
 void room_queue_look(struct mesh *mesh);
 void room_queue_tick(struct mesh *mesh);

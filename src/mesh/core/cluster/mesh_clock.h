@@ -79,10 +79,10 @@ void mesh_clock_forget(struct mesh_clock *clock, uint64_t key);
 /* Mesh time at the given clocks. */
 int64_t mesh_clock_now(struct mesh_clock *clock, int64_t now_ms, int64_t wall_ms);
 
-/* How far a peer's wall clock is ahead of mesh time; 0: unknown. */
+/* Returns how far a peer's wall clock is ahead of mesh time; 0: unknown. */
 int64_t mesh_clock_ahead_ms(struct mesh_clock *clock, uint64_t key, int64_t now_ms);
 
-/* How far this node's wall clock was ahead of mesh time at the last mesh_clock_now. */
+/* Returns how far this node's wall clock was ahead of mesh time at the last mesh_clock_now. */
 static inline int64_t
 mesh_clock_skew_ms(const struct mesh_clock *clock)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where to load a model: rules P1 to P7. Pure, one pass over the instances and two over the
+ * Chooses where to load a model: rules P1 to P7. Pure, one pass over the instances and two over the
  * candidates, no allocation.
  */
 #pragma once

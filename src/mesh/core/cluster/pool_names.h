@@ -12,7 +12,7 @@ enum {
     POOL_NAME_OTHER,   /* no name; in a list: all that no other pool names */
 };
 
-/* In the order of the lists, with the catch-all last. */
+/* The names in the order of the lists, with the catch-all last. */
 struct pool_names {
     uint32_t count;
     struct pool_name {

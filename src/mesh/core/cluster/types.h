@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which instances may hold a model of a type and which are preferred: rules H1 to H3. Each label
- * that a rule names has a bit, 64 at most, so a label set is converted once.
+ * Decides which instances may hold a model of a type and which are preferred: rules H1 to H3. Each
+ * label that a rule names has a bit, 64 at most, so a label set is converted once.
  */
 #pragma once
 

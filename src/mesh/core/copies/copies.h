@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How many copies a model has by its use: rules S. */
+/* Decides how many copies a model has, by its use: rules S. */
 #pragma once
 
 #include "mesh/core/state.h"

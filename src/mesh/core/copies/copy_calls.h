@@ -36,6 +36,6 @@ void calls_wait(struct mesh *mesh, uint32_t number, struct core_entry *entry);
 void call_stop_waiting(struct mesh *mesh, uint32_t number);
 /* Serves waiting calls in order while permits are free. */
 void calls_serve_waiting(struct mesh *mesh, struct core_entry *entry);
-/* All calls that wait for the entry: it is loaded, or they go elsewhere. */
+/* Serves all calls that wait for the entry: it is loaded, or they go elsewhere. */
 void calls_serve(struct mesh *mesh, struct core_entry *entry);
 void calls_reroute(struct mesh *mesh, struct core_entry *entry, enum mesh_end why);

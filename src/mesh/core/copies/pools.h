@@ -29,7 +29,7 @@ pool_is_stuck(struct mesh *mesh, uint32_t model)
 {
     return pool_for(mesh, model_at(mesh, model))->stuck;
 }
-/* One pool, or those of the configuration. */
+/* Creates one pool, or those of the configuration. */
 void pools_init(struct mesh *mesh, const struct mesh_config *config);
 void pool_open(struct mesh *mesh, const struct mesh_event *event);
 /* Figures of one pool, as a model that belongs to it sees them. */

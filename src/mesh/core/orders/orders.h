@@ -32,7 +32,7 @@ struct mesh_action *order_reply(struct mesh *mesh, uint32_t number, enum mesh_ou
 void order_free(struct mesh *mesh, struct core_order *order);
 /* Answers and frees the order. */
 void order_end(struct mesh *mesh, struct core_order *order, enum mesh_outcome outcome);
-/* The same, with the reason why no node loads the model. */
+/* Like order_end(), but also gives the reason why no node loads the model. */
 void order_end_unloaded(struct mesh *mesh, struct core_order *order, const char *error);
 /* O1: whether etcd confirmed that the named records are as they are here. Otherwise the question is
  * sent and the order waits. */

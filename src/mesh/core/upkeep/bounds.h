@@ -5,5 +5,5 @@
 #include "mesh/core/state.h"
 
 void bounds_tick(struct mesh *mesh);
-/* Its record has changed. */
+/* Call when the model's record has changed. */
 void bounds_on_model(struct mesh *mesh, uint32_t model);
