@@ -26,7 +26,8 @@ enum http_channel_event {
 
 struct http_channel_handler {
     void (*on_input)(void *context);
-    /* After a write by the loop that left no more than `low_bytes` to be written. May be NULL. */
+    /* Called after a write by the loop that left no more than `low_bytes` to be written. May be
+     * NULL. */
     void (*on_drained)(void *context);
     void (*on_event)(void *context, enum http_channel_event event);
 };
@@ -70,7 +71,8 @@ void http_channel_wake(struct http_channel *channel);
 size_t http_channel_write(struct http_channel *channel, const struct iovec *spans, int count);
 /* Bytes were added to the output: writes them, if none wait before them. */
 void http_channel_flush(struct http_channel *channel);
-/* The same after the callbacks of this turn of the loop, with what they add until then. */
+/* Like http_channel_flush(), but after the callbacks of this turn of the loop, with what they add
+ * until then. */
 void http_channel_flush_later(struct http_channel *channel);
 
 static inline size_t

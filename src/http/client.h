@@ -94,7 +94,7 @@ struct http_call *http_call_start(struct http_target *target,
 /* No callback comes any more; the connection is closed, so that the server sees it. */
 void http_call_cancel(struct http_call *call);
 
-/* Between these two no piece comes: the rest waits in the kernel and with the server. */
+/* No piece comes between pause and resume: the rest waits in the kernel and with the server. */
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);
 
@@ -106,13 +106,13 @@ const char *http_call_header(const struct http_call *call, const char *name);
 /* Iterates over the headers in their order, from position 0; false at the end. */
 bool http_call_header_walk(const struct http_call *call, size_t *position, const char **name,
                            const char **value);
-/* In on_piece: more bytes have arrived behind this piece, perhaps another one. */
+/* Returns, in on_piece, whether more bytes have arrived behind this piece, perhaps another one. */
 bool http_call_has_more(const struct http_call *call);
 /* The whole request was sent: its body is not needed any more. */
 bool http_call_has_sent(const struct http_call *call);
 /* The announced length; -1: chunked, or until the connection closes. */
 int64_t http_call_length(const struct http_call *call);
 
-/* In on_end, after HTTP_CALL_MALFORMED: what is wrong; after HTTP_CALL_REFUSED: why the server's
- * certificate was refused, or NULL. */
+/* Returns, in on_end, what is wrong after HTTP_CALL_MALFORMED, or why the server's certificate was
+ * refused after HTTP_CALL_REFUSED, or NULL. */
 const char *http_call_mistake(const struct http_call *call);

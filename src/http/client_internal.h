@@ -30,7 +30,7 @@ struct http_client {
     uint32_t target_count;
 };
 
-/* How far a call has come. */
+/* The progress of a call. */
 struct http_call_progress {
     int64_t started_ns;
     int64_t moved_ns; /* when a byte last arrived, or reading was resumed */
@@ -39,7 +39,8 @@ struct http_call_progress {
     bool is_paused;
 };
 
-/* When the first limit of the call expires if nothing happens until then; else TIME_NEVER_NS. */
+/* Returns when the first limit of the call expires if nothing happens until then; else
+ * TIME_NEVER_NS. */
 int64_t http_call_deadline(const struct http_call_timeouts *timeouts,
                            const struct http_call_progress *progress);
 /* Begins a connection and its channel. False: no descriptor, or no memory for TLS. */

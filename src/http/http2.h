@@ -91,7 +91,7 @@ void http2_flush(struct http2 *http2, enum http2_moment moment);
 void http2_settle(struct http2 *http2);
 /* The client was told to go; the connection closes when everything is answered. */
 void http2_part(struct http2 *http2);
-/* Before the connection closes: says which requests were not begun. */
+/* Says, before the connection closes, which requests were not begun. */
 void http2_say_end(struct http2 *http2);
 /* The streams were lost or forgotten. NULL is ignored. */
 void http2_free(struct http2 *http2);

@@ -23,8 +23,8 @@ struct http2_call_handler {
     void (*on_head)(void *context, struct http2_call *call);
     /* Bytes of the answer's body, valid during the call. */
     void (*on_piece)(void *context, struct http2_call *call, const void *data, size_t bytes);
-    /* After HTTP_WAIT, when less than HTTP_LOW_WATER_BYTES wait. Must call nothing of this client.
-     */
+    /* Called after HTTP_WAIT, when less than HTTP_LOW_WATER_BYTES wait. Must call nothing of this
+     * client. */
     void (*on_writable)(void *context, struct http2_call *call);
     /* DONE: the answer is whole, though perhaps the request is not. MALFORMED: also a server that
      * can be reached, but not by HTTP/2. */
@@ -42,11 +42,11 @@ void http2_call_send_end(struct http2_call *call);
 /* No callback comes any more; the server is told. */
 void http2_call_cancel(struct http2_call *call);
 
-/* Between these two the server may send no more than it has been allowed: 256 KiB. */
+/* Between pause and resume the server may send no more than it has been allowed: 256 KiB. */
 void http2_call_pause(struct http2_call *call);
 void http2_call_resume(struct http2_call *call);
 
-/* After on_head; trailers in on_end. */
+/* The fields may be read from on_head on, the trailers in on_end. */
 enum http2_block { HTTP2_HEAD, HTTP2_TRAILERS };
 int http2_call_code(const struct http2_call *call);
 /* The first field with that name, in small letters; NULL: none. */

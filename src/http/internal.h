@@ -63,22 +63,22 @@ struct http_message {
     bool is_whole;
 };
 
-/* How a version of HTTP carries an answer. The request is not gone, but for `answered`, `abort` and
- * `waiting`. */
+/* The way in which a version of HTTP carries an answer. The request is not gone, but for
+ * `answered`, `abort` and `waiting`. */
 struct http_wire {
     void (*message)(struct http_request *request, const struct http_message *message);
     void (*write)(struct http_request *request, const struct http_piece *piece);
     void (*append)(struct http_request *request, const struct http_piece *piece);
-    /* Behind the last piece of a streamed answer. */
+    /* Sends the end behind the last piece of a streamed answer. */
     void (*end)(struct http_request *request);
     /* The handler has answered: the request may be freed. */
     void (*answered)(struct http_request *request);
-    /* The same, but the client sees that the answer is incomplete. */
+    /* Like `answered`, but the client sees that the answer is incomplete. */
     void (*abort)(struct http_request *request);
     size_t (*waiting)(const struct http_request *request);
     /* The client must read before the handler goes on. */
     void (*wait)(struct http_request *request);
-    /* Its body is read again. */
+    /* Reads the request's body again. */
     void (*resume)(struct http_request *request);
     /* Sets the trailers that `end` sends behind the last piece. NULL: no client could take it. */
     void (*trailers)(struct http_request *request, const struct http_header *headers, size_t count);
@@ -213,7 +213,7 @@ void http_idle_remove(struct http_connection *connection);
 void http_idle_add(struct http_connection *connection);
 /* Releases its place in pool and peer. */
 void http_connection_leave(struct http_connection *connection);
-/* While draining: finishes when no answer is under way. */
+/* Finishes a drain when no answer is under way. */
 void http_drain_look(struct http_server *server);
 /* Finishes at once. */
 void http_drained(struct http_server *server);
@@ -278,14 +278,14 @@ void http_connection_arm_at(struct http_connection *connection, int64_t at_ns);
 /* Runs in a turn of its own. */
 void http_connection_run_later(struct http_connection *connection);
 void http_connection_enter(struct http_connection *connection, enum http_state state);
-/* Everything was sent: shuts our side, and closes when the client has had time to read it. */
+/* Shuts our side when everything was sent, and closes when the client has had time to read it. */
 void http_connection_linger(struct http_connection *connection);
 /* Callers without a hold must not touch it afterwards. */
 void http_connection_close(struct http_connection *connection);
 /* Sends the server's own answer; closes and lingers. */
 void http_refuse(struct http_connection *connection, int code, const char *text);
-/* By how much a scarce answer exceeds the time it may take while others are refused; negative: it
- * does not, or is not scarce. */
+/* Returns by how much a scarce answer exceeds the time it may take while others are refused;
+ * negative: it does not, or is not scarce. */
 int64_t http_connection_over_ns(const struct http_connection *connection, int64_t now_ns);
 /* Counts it as cut and closes it. */
 void http_connection_cut(struct http_connection *connection);
@@ -299,12 +299,12 @@ void http_listener_destroy(struct http_listener *listener);
 
 /* ---- tls.c ---- */
 
-/* For an accepted connection, which is offered these versions; NULL: no memory. */
+/* Returns the state of an accepted connection, which is offered these versions; NULL: no memory. */
 struct ssl_st *http_tls_accept(struct http_tls *tls, enum http_versions offered);
-/* After the handshake: the names in the client's certificate, freed by the caller; NULL: none was
- * shown. */
+/* Returns, after the handshake, the names in the client's certificate, freed by the caller; NULL:
+ * none was shown. */
 struct http_names *http_tls_names(struct ssl_st *ssl);
 /* Sends close_notify. */
 void http_tls_shutdown(struct ssl_st *ssl);
-/* From now on http_tls_shutdown sends nothing: the end must look torn. NULL is ignored. */
+/* Makes http_tls_shutdown send nothing from now on: the end must look torn. NULL is ignored. */
 void http_tls_abandon(struct ssl_st *ssl);

@@ -117,10 +117,10 @@ struct http_tls_source {
 /* Fetches for the first time. INVALID_ARGUMENT with OpenSSL's reason. */
 enum status http_tls_create(const struct http_tls_source *source, struct http_tls **tls,
                             struct error *error) WARN_UNUSED;
-/* The same for clients (client.h), which check their servers' certificates. */
+/* Like http_tls_create(), for clients (client.h), which check their servers' certificates. */
 enum status http_tls_create_client(const struct http_tls_source *source, struct http_tls **tls,
                                    struct error *error) WARN_UNUSED;
-/* After the server or client. NULL is ignored. */
+/* Call after the server or client is gone. NULL is ignored. */
 void http_tls_destroy(struct http_tls *tls);
 
 /* ---- services ---- */
@@ -157,7 +157,7 @@ enum status http_listen(struct http_pool *pool, const char *address,
 enum http_method { HTTP_GET, HTTP_POST, HTTP_HEAD, HTTP_OTHER };
 
 enum http_method http_request_method(const struct http_request *request);
-/* As sent. */
+/* Returns the name as sent. */
 const char *http_request_method_name(const struct http_request *request);
 /* Decoded, without the query, always starting with '/'. */
 const char *http_request_path(const struct http_request *request);
@@ -198,10 +198,11 @@ struct http_body_sink {
     void (*on_end)(struct http_request *request);
 };
 
-/* In on_head: passes the body in pieces as it arrives, instead of on_request. The sink must outlive
- * the request. Neither function is called after the answer or on_gone. */
+/* Passes the body in pieces as it arrives, instead of on_request. Call in on_head. The sink must
+ * outlive the request. Neither function is called after the answer or on_gone. */
 void http_request_stream(struct http_request *request, const struct http_body_sink *sink);
-/* Of HTTP/2: the same, but the handler bounds the size of the body and the time that it takes. */
+/* Like http_request_stream(), for HTTP/2, but the handler bounds the size of the body and the time
+ * that it takes. */
 void http_request_stream_freely(struct http_request *request, const struct http_body_sink *sink);
 /* Stops reading from the client until resumed. Meanwhile the client's departure may go
  * unnoticed. */
@@ -229,8 +230,8 @@ struct http_header {
 void http_answer(struct http_request *request, int code, const struct http_header *headers,
                  size_t header_count, const struct http_piece *pieces, size_t piece_count);
 
-/* Before http_answer: its lent pieces are scarce and must be read within `scarce_timeout_ns`. Not
- * for HTTP/2. */
+/* Declares, before http_answer, that its lent pieces are scarce and must be read within
+ * `scarce_timeout_ns`. Not for HTTP/2. */
 void http_request_set_scarce(struct http_request *request);
 
 enum { HTTP_HIGH_WATER_BYTES = 256 << 10, HTTP_LOW_WATER_BYTES = 64 << 10 };
@@ -243,17 +244,17 @@ void http_answer_begin(struct http_request *request, int code, const struct http
                        size_t header_count, void (*on_writable)(struct http_request *request));
 /* HTTP_WAIT: more than HTTP_HIGH_WATER_BYTES wait; bytes written anyway are kept. */
 enum http_flow http_answer_write(struct http_request *request, const struct http_piece *piece);
-/* The same, but the piece is copied, and sent after this turn of the loop together with others: for
- * small pieces, of which more follow at once. */
+/* Like http_answer_write(), but the piece is copied, and sent after this turn of the loop together
+ * with others: for small pieces, of which more follow at once. */
 enum http_flow http_answer_append(struct http_request *request, const struct http_piece *piece);
 /* Bounds what the kernel keeps of this answer for a client that does not read it. */
 void http_answer_set_buffer(struct http_request *request, int bytes);
 /* The bytes of this answer that the kernel has not taken yet. */
 size_t http_answer_waiting(const struct http_request *request);
-/* After http_answer_begin. Do not touch the request afterwards. */
+/* Ends an answer of http_answer_begin. Do not touch the request afterwards. */
 void http_answer_end(struct http_request *request);
-/* The same with trailers. Of HTTP/2. */
+/* Like http_answer_end(), with trailers. Only for HTTP/2. */
 void http_answer_end_with(struct http_request *request, const struct http_header *trailers,
                           size_t count);
-/* The same, but the client sees that the answer is incomplete. */
+/* Like http_answer_end(), but the client sees that the answer is incomplete. */
 void http_answer_abort(struct http_request *request);
