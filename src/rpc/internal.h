@@ -257,7 +257,7 @@ void rpc_args_add(struct rpc_args *args, const char *key, int value);
 size_t rpc_args_add_message(struct rpc_args *args, size_t bytes_max);
 /* The pointer is neither copied nor freed. */
 void rpc_args_add_pointer(struct rpc_args *args, const char *key, void *value);
-/* How much the other side may send on a stream ahead of requests; 0: the library's default. */
+/* Sets how much the other side may send on a stream ahead of requests; 0: the library's default. */
 void rpc_args_add_window(struct rpc_args *args, size_t bytes);
 /* 0: the library's default. */
 void rpc_args_add_limit(struct rpc_args *args, const char *key, size_t limit);
@@ -283,7 +283,7 @@ bool rpc_tls_has_certificate(const struct rpc_tls *tls);
 
 enum status rpc_tls_check_server(const struct rpc_tls *tls, struct error *error) WARN_UNUSED;
 grpc_channel_credentials *rpc_tls_client(struct rpc_tls *tls);
-/* For one attempt to listen. */
+/* Returns the credentials for one attempt to listen. */
 grpc_server_credentials *rpc_tls_server(struct rpc_tls_use *use);
 
 /* ---- queue.c ---- */
@@ -292,7 +292,7 @@ void rpc_queue_init(struct rpc_queue *queue, struct rpc_server *server);
 /* Orders this thread's writes to new objects before the event of the batch started next, so that
  * the stepping thread sees them. */
 void rpc_queue_hand_over(struct rpc_queue *queue);
-/* After its step has returned -1. */
+/* Call after its step has returned -1. */
 void rpc_queue_fini(struct rpc_queue *queue);
 
 /* ---- server.c ---- */
@@ -302,8 +302,8 @@ void rpc_server_on_stopped(struct rpc_server *server);
 
 /* ---- refuse.c ---- */
 
-/* True if the server takes no calls any more: this one, which has just arrived, was ended. Stepping
- * thread. */
+/* Returns true if the server takes no calls any more: this one, which has just arrived, was ended.
+ * Stepping thread. */
 bool rpc_call_refuse_late(struct rpc_call *call);
 
 /* ---- inflate.c ---- */
@@ -356,7 +356,7 @@ bool rpc_call_is_any(const struct rpc_call *call);
 
 /* ---- watch.c: calls whose callers do not read ---- */
 
-/* Before `message` goes to the transport; NULL: nothing to watch. */
+/* Call before `message` goes to the transport; NULL: nothing to watch. */
 void rpc_watch_sending(struct rpc_call *call, const grpc_byte_buffer *message);
 /* It was sent, or dropped. */
 void rpc_watch_sent(struct rpc_call *call);
@@ -372,7 +372,7 @@ void rpc_call_fail(struct rpc_call *call, enum status status, const char *text);
 
 struct rpc_stream *rpc_stream_create(void);
 void rpc_stream_destroy(struct rpc_stream *stream);
-/* For a new call: nothing was sent yet. The tags, `pending` and the role are already set. */
+/* Begins a new call: nothing was sent yet. The tags, `pending` and the role are already set. */
 void rpc_stream_begin(struct rpc_stream *stream, grpc_call *core);
 enum rpc_stream_next { RPC_STREAM_MORE, RPC_STREAM_LAST };
 /* Sends the initial metadata, which are taken over; a client also its first message, if not NULL,
@@ -383,8 +383,9 @@ void rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial,
 enum rpc_stream_limit { RPC_STREAM_COUNT, RPC_STREAM_BYTES };
 enum status rpc_stream_send(struct rpc_stream *stream, grpc_byte_buffer *message,
                             enum rpc_stream_limit limit, uint64_t most) WARN_UNUSED;
-/* The same with the end of the stream behind it, even if the queue is full. `message` may be NULL.
- * Everything is taken over; `initial` is for a stream that was not opened yet. */
+/* Like rpc_stream_send(), with the end of the stream behind the message, even if the queue is full.
+ * `message` may be NULL. Everything is taken over; `initial` is for a stream that was not opened
+ * yet. */
 void rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message,
                        struct rpc_headers initial, const struct rpc_ending *ending);
 /* A batch without the end is done; if it failed, the call ends soon and the rest is dropped.
@@ -392,7 +393,7 @@ void rpc_stream_finish(struct rpc_stream *stream, grpc_byte_buffer *message,
 bool rpc_stream_on_sent(struct rpc_stream *stream, size_t *waiting);
 /* Drops all waiting messages and releases their lent bytes. */
 void rpc_stream_drop(struct rpc_stream *stream);
-/* After the last event: no batch is under way and nothing waits. */
+/* Call after the last event: no batch is under way and nothing waits. */
 void rpc_stream_end(struct rpc_stream *stream);
 
 /* ---- listen.c ---- */
@@ -400,11 +401,11 @@ void rpc_stream_end(struct rpc_stream *stream);
 /* `socket_mode`: of a unix socket; NULL: by the umask. */
 enum status rpc_listener_open(struct rpc_listener *listener, const char *address,
                               const uint32_t *socket_mode, struct error *error) WARN_UNUSED;
-/* Before it accepts. */
+/* Call before it accepts. */
 void rpc_listener_permit(const struct rpc_listener *listener);
 /* Ends listening. */
 void rpc_listener_shut(struct rpc_listener *listener);
-/* The same, and unlinks the socket file if it is still the one we made. */
+/* Like rpc_listener_shut(), but also unlinks the socket file if it is still the one we made. */
 void rpc_listener_close(struct rpc_listener *listener);
 
 /* ---- peer.c: addresses of callers ---- */
@@ -445,7 +446,7 @@ struct rpc_penalties {
 /* Records that a connection from that address flooded the server. */
 void rpc_penalties_add(struct rpc_penalties *penalties, const struct rpc_peer *peer,
                        int64_t now_ns);
-/* When its next connection may be handed over; 0 or a past time: now. */
+/* Returns when the peer's next connection may be handed over; 0 or a past time: now. */
 int64_t rpc_penalties_until(struct rpc_penalties *penalties, const struct rpc_peer *peer);
 /* A waiting connection was handed over. */
 void rpc_penalties_step(struct rpc_penalties *penalties, const struct rpc_peer *peer,
@@ -462,7 +463,7 @@ struct rpc_acceptor_options {
     size_t connections_per_peer_max; /* likewise */
 };
 
-/* After the server's start. Accepts from now on. */
+/* Accepts from now on. Call after the server's start. */
 struct rpc_acceptor *rpc_acceptor_create(const struct rpc_acceptor_options *options);
 /* Begins to accept. Once. */
 void rpc_acceptor_open(struct rpc_acceptor *acceptor);
@@ -470,7 +471,8 @@ void rpc_acceptor_open(struct rpc_acceptor *acceptor);
 void rpc_acceptor_part(struct rpc_acceptor *acceptor);
 /* Closes the listeners, and the connections that are held back. */
 void rpc_acceptor_close(struct rpc_acceptor *acceptor);
-/* Before the server's shutdown: the same, and hands over no more connections. */
+/* Like rpc_acceptor_close(), but also hands over no more connections. Call before the server's
+ * shutdown. */
 void rpc_acceptor_stop(struct rpc_acceptor *acceptor);
 /* Hands over no more connections and shuts all of them down. */
 void rpc_acceptor_shut(struct rpc_acceptor *acceptor);
@@ -479,7 +481,8 @@ struct rpc_figures rpc_acceptor_figures(struct rpc_acceptor *acceptor);
 /* Shuts down the connection with this peer, in the library's form, if it still exists; false: peers
  * of this kind cannot be distinguished. */
 bool rpc_acceptor_cut(struct rpc_acceptor *acceptor, const char *peer);
-/* The same for a flood: delays further connections of its address. `number`: channelz's. */
+/* Like rpc_acceptor_cut(), for a flood: delays further connections of its address. `number`:
+ * channelz's. */
 bool rpc_acceptor_cut_flood(struct rpc_acceptor *acceptor, const char *peer, long number,
                             int64_t now_ns);
 /* Counts a call that was ended instead. */
@@ -537,7 +540,7 @@ struct rpc_client {
     struct rpc_client_call *calls;
 };
 
-/* Its user destroyed it. Stepping thread. */
+/* Call when its user has destroyed it. Stepping thread. */
 void rpc_client_close(struct rpc_client *client);
 void rpc_client_on_watched(struct rpc_client *client);
 /* A call left the list. Stepping thread. */

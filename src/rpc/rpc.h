@@ -53,7 +53,8 @@ struct rpc_piece {
     size_t offset;
 };
 
-/* For pieces that are not sent after all: releases lent ones; kept ones stay with their owner. */
+/* Releases the lent pieces of a message that is not sent after all; kept ones stay with their
+ * owner. */
 void rpc_pieces_release(const struct rpc_piece *pieces, size_t piece_count);
 
 /*
@@ -82,11 +83,12 @@ struct rpc_metadata *rpc_metadata_copy(const struct rpc_metadata *from, size_t c
  * whole read buffers of the library, of up to 64 KiB, with bytes of other calls of the connection.
  */
 struct rpc_kept *rpc_message_keep(const struct wire_message *message);
-/* The same as a copy, which holds no more than the message: for one that may wait for long. */
+/* Like rpc_message_keep(), but copies, so that no more than the message is held: for one that may
+ * wait for long. */
 struct rpc_kept *rpc_message_copy(const struct wire_message *message);
 void rpc_kept_acquire(struct rpc_kept *kept); /* adds a reference */
 void rpc_kept_release(struct rpc_kept *kept); /* the last one frees the bytes; NULL is ignored */
-/* Its spans are valid until the last reference is released. */
+/* Returns the message. Its spans are valid until the last reference is released. */
 const struct wire_message *rpc_kept_message(const struct rpc_kept *kept);
 /* The whole message as a piece to send, even if it is empty. */
 struct rpc_piece rpc_kept_piece(const struct rpc_kept *kept);
@@ -111,8 +113,8 @@ struct rpc_method {
      * without on_message if the caller sent nothing. A lost caller may look like this first;
      * on_cancel then follows. */
     void (*on_half_close)(void *context, struct rpc_call *call);
-    /* May be NULL. `tag` is the value of rpc_call_set_tag, 0 without one: set it in the first
-     * callback, before another thread sees the call. */
+    /* May be NULL. `tag` is the value of rpc_call_set_tag, or 0 if it was not called: set it in the
+     * first callback, before another thread sees the call. */
     void (*on_cancel)(void *context, uint64_t tag);
 };
 
@@ -175,7 +177,7 @@ struct rpc_tls_options {
  * certificate. Needs no rpc_init. */
 enum status rpc_tls_create(const struct rpc_tls_options *options, struct rpc_tls **tls,
                            struct error *error) WARN_UNUSED;
-/* After all its users are gone. NULL is ignored. */
+/* Call after all its users are gone. NULL is ignored. */
 void rpc_tls_destroy(struct rpc_tls *tls);
 /* Examines a PEM, for users other than gRPC. `password` may be NULL. */
 enum rpc_key_state {
@@ -195,8 +197,8 @@ struct rpc_pems {
     const char *key;
 };
 
-/* For other servers with the same certificates: calls `take` if their version is not `have` (0:
- * none), and returns the version. Looks at the files like rpc_tls_version. */
+/* Passes the certificates to other servers: calls `take` if their version is not `have` (0: none),
+ * and returns the version. Looks at the files like rpc_tls_version. */
 uint64_t rpc_tls_fetch(struct rpc_tls *tls, uint64_t have,
                        void (*take)(void *taker, const struct rpc_pems *pems), void *taker);
 enum rpc_tls_clients rpc_tls_clients(const struct rpc_tls *tls);
@@ -236,8 +238,8 @@ struct rpc_server_options {
                                       * descriptors that the process may open */
     size_t connections_per_peer_max; /* per client machine; 0: half of them */
     size_t concurrent_streams_max;   /* per connection, more wait in the client; 0: any number */
-    /* With `any`: how much a caller may send on a stream ahead of requests. 0, or without `any`: as
-     * much as the library estimates for the network, without a limit. */
+    /* The bytes that a caller may send on a stream ahead of requests if `any` is set. 0, or without
+     * `any`: as much as the library estimates for the network, without a limit. */
     size_t stream_window_bytes;
     /* Calls offered to the library in advance, on each queue: for each hot method, and for all
      * others together. Calls of a burst beyond them wait in the library until one is armed again.
@@ -252,21 +254,21 @@ struct rpc_server_options {
     const struct rpc_method *methods; /* kept, not copied */
     size_t method_count;
     const struct rpc_any *any; /* kept; NULL: other methods get UNIMPLEMENTED */
-    /* For calls of RPC_BIDI_READ, and of RPC_SERVER_STREAM, as in rpc_any. May be NULL. */
+    /* Called for calls of RPC_BIDI_READ, and of RPC_SERVER_STREAM, as in rpc_any. May be NULL. */
     void (*on_sent)(void *context, uint64_t tag, size_t waiting);
     void (*on_server_stream_sent)(void *context, uint64_t tag, size_t waiting);
-    /* With `any`, asked of such a call when only its metadata are there: true if `any` handles it.
-     * May be NULL. */
+    /* Called, if `any` is set, for such a call when only its metadata are there: returns true if
+     * `any` handles it. May be NULL. */
     bool (*is_for_any)(void *context, struct rpc_call *call);
-    /* Without `any`: the error text for a caller of an unknown method; returns NULL for the
-     * default. On a stepping thread. May be NULL. */
+    /* Returns, if `any` is not set, the error text for a caller of an unknown method; NULL: the
+     * default. Called on a stepping thread. May be NULL. */
     const char *(*on_unknown)(void *context, const char *method);
     struct rpc_tls *tls; /* NULL: none. Lives longer than the server */
     void *context;       /* first argument of every callback */
 };
 
-/* Once per process, before the first and after the last use of this module. Block the signals that
- * the program handles before rpc_init: the library's threads inherit the mask. */
+/* Call these once per process, before the first and after the last use of this module. Block the
+ * signals that the program handles before rpc_init: the library's threads inherit the mask. */
 void rpc_init(void);
 void rpc_shutdown(void);
 
@@ -278,7 +280,7 @@ void rpc_shutdown(void);
 enum status rpc_server_create(const struct rpc_server_options *options, struct rpc_server **server,
                               struct error *error) WARN_UNUSED;
 
-/* After RPC_ACCEPT_WHEN_TOLD: begins to accept. */
+/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
 void rpc_server_accept(struct rpc_server *server);
 
 /*
@@ -341,7 +343,7 @@ void rpc_server_stop(struct rpc_server *server);
 /* Whether calls are under way: received, and not yet ended and sent. Any thread. */
 bool rpc_server_has_calls(const struct rpc_server *server);
 
-/* After rpc_server_stop: cancels every call under way, each of which gets on_cancel and must still
+/* Cancels, after rpc_server_stop, every call under way, each of which gets on_cancel and must still
  * be ended, and drops every connection, with replies that are still being sent. */
 void rpc_server_cancel_all(struct rpc_server *server);
 
@@ -353,18 +355,18 @@ void rpc_server_cancel_all(struct rpc_server *server);
  */
 void rpc_server_refuse(struct rpc_server *server, const char *text);
 
-/* After rpc_server_refuse: true when no client is connected, when no call has arrived for 100 ms,
- * and after 400 ms in any case. Any thread. */
+/* Returns true, after rpc_server_refuse, when no client is connected, when no call has arrived for
+ * 100 ms, and after 400 ms in any case. Any thread. */
 bool rpc_server_is_quiet(const struct rpc_server *server);
 
-/* After rpc_server_refuse: waits up to `timeout_ns` for the calls under way. Then shuts down all
+/* Waits, after rpc_server_refuse, up to `timeout_ns` for the calls under way. Then shuts down all
  * connections, stops the server, and cancels what is left, as rpc_server_cancel_all does. Blocks;
  * call once, from a thread that steps no queue. */
 void rpc_server_end(struct rpc_server *server, int64_t timeout_ns);
 
-/* After every queue's step has returned -1, from one thread. A queue ends only after its clients
- * were destroyed and its guest servers have stopped with their calls ended. Unlinks unix sockets
- * that are still ours. */
+/* Call after every queue's step has returned -1, from one thread. A queue ends only after its
+ * clients were destroyed and the other servers on it have stopped with their calls ended. Unlinks
+ * unix sockets that are still ours. */
 void rpc_server_destroy(struct rpc_server *server);
 
 /* ---- a call, from the server's side ---- */
@@ -412,8 +414,8 @@ void rpc_call_reply(struct rpc_call *call, const struct rpc_piece *pieces, size_
  * known to be gone. Not concurrently with, nor after, the end of the call. */
 enum status rpc_call_send(struct rpc_call *call, const struct rpc_piece *pieces,
                           size_t piece_count) WARN_UNUSED;
-/* The same with another limit: RESOURCE_EXHAUSTED if messages wait, and with this one they would
- * hold more than `waiting_bytes_max`, each its bytes and RPC_MESSAGE_COST. */
+/* Like rpc_call_send(), with another limit: RESOURCE_EXHAUSTED if messages wait, and with this one
+ * they would hold more than `waiting_bytes_max`, each its bytes and RPC_MESSAGE_COST. */
 enum status rpc_call_send_within(struct rpc_call *call, const struct rpc_piece *pieces,
                                  size_t piece_count, uint64_t waiting_bytes_max) WARN_UNUSED;
 /* rpc_any and RPC_BIDI_READ: requests the next message, or on_half_close. Repeated requests before
@@ -448,8 +450,8 @@ void rpc_call_answer(struct rpc_call *call, const struct rpc_answer *answer);
  * messages. `text` may be NULL; it is copied and cut at 1 KiB, and the library percent-encodes
  * bytes that are illegal in a status message. */
 void rpc_call_finish(struct rpc_call *call, enum status status, const char *text);
-/* The same with a status other than OK; tells the client in the trailer `grpc-retry-pushback-ms`
- * how long to wait before a retry. 0: no trailer. */
+/* Like rpc_call_finish(), with a status other than OK; tells the client in the trailer
+ * `grpc-retry-pushback-ms` how long to wait before a retry. 0: no trailer. */
 void rpc_call_refuse(struct rpc_call *call, enum status status, const char *text,
                      uint32_t retry_ms);
 
@@ -477,9 +479,9 @@ struct rpc_channel_ask {
 };
 
 /*
- * One unary call. Waits for the server to become ready within the deadline. On STATUS_OK the caller
- * frees `*response` with free(); `*response_bytes` is its length (may be 0). On failure `error`
- * holds the server's status and text.
+ * Makes one unary call. Waits for the server to become ready within the deadline. On STATUS_OK the
+ * caller frees `*response` with free(); `*response_bytes` is its length (may be 0). On failure
+ * `error` holds the server's status and text.
  */
 enum status rpc_channel_call(struct rpc_channel *channel, const struct rpc_channel_ask *ask,
                              void **response, size_t *response_bytes,
@@ -488,7 +490,7 @@ enum status rpc_channel_call(struct rpc_channel *channel, const struct rpc_chann
 /* ---- separate queues ---- */
 
 struct rpc_queue *rpc_queue_create(void);
-/* As rpc_server_step and rpc_server_wake. */
+/* Like rpc_server_step() and rpc_server_wake(). */
 int rpc_queue_step(struct rpc_queue *queue, int64_t deadline_ns);
 void rpc_queue_wake(struct rpc_queue *queue);
 
@@ -507,7 +509,8 @@ void rpc_queue_post(struct rpc_queue *queue, struct rpc_post *post);
 /* Work to do when a step has handled all pending events: related events have then arrived, like a
  * message and the end behind it. */
 struct rpc_later {
-    /* On the stepping thread. It is no longer queued then, and may be queued again or freed. */
+    /* Called on the stepping thread. It is no longer queued then, and may be queued again or
+     * freed. */
     void (*run)(struct rpc_later *later);
     /* Private to the queue. */
     struct rpc_later *next;
@@ -517,12 +520,13 @@ struct rpc_later {
 /* Within a callback of that queue. Runs at the end of this step or, if this step was full, of the
  * next. */
 void rpc_queue_later(struct rpc_queue *queue, struct rpc_later *later);
-/* On the same thread: cancels it. Harmless if it is not queued. */
+/* Cancels it, on the same thread. Harmless if it is not queued. */
 void rpc_later_drop(struct rpc_later *later);
 
 /* Work for a certain time. Zero but for `run` at first. */
 struct rpc_timer {
-    /* On the stepping thread. The timer is no longer set then, and may be set again or freed. */
+    /* Called on the stepping thread. The timer is no longer set then, and may be set again or
+     * freed. */
     void (*run)(struct rpc_timer *timer);
     /* Private to the queue. */
     struct rpc_timer *next;
@@ -530,13 +534,14 @@ struct rpc_timer {
     bool is_set;
 };
 
-/* On the stepping thread. `run` is called in the step that finds the time reached, which waits no
- * longer than that. A timer that is set is moved. While any is set, each step reads the clock. */
+/* Sets a timer, on the stepping thread. `run` is called in the step that finds the time reached,
+ * which waits no longer than that. A timer that is set is moved. While any is set, each step reads
+ * the clock. */
 void rpc_queue_at(struct rpc_queue *queue, struct rpc_timer *timer, int64_t at_ns);
-/* On the same thread. Harmless if it is not set. */
+/* Cancels a timer, on the same thread. Harmless if it is not set. */
 void rpc_timer_drop(struct rpc_queue *queue, struct rpc_timer *timer);
-/* Only for a queue of rpc_queue_create, after rpc_client_destroy of each of its clients, on the
- * stepping thread: handles outstanding events and frees the queue. */
+/* Handles outstanding events and frees a queue of rpc_queue_create. Call on the stepping thread,
+ * after rpc_client_destroy of each of its clients. */
 void rpc_queue_destroy(struct rpc_queue *queue);
 
 /* ---- client: any number of calls at once, over one connection ---- */
@@ -578,13 +583,13 @@ enum rpc_client_state {
                          * first, each second at last */
 };
 
-/* As of the last event that the queue handled. A lost connection, even an idle one, is noticed as
- * soon as the kernel knows. */
+/* Returns the state as of the last event that the queue handled. A lost connection, even an idle
+ * one, is noticed as soon as the kernel knows. */
 enum rpc_client_state rpc_client_state(const struct rpc_client *client);
 /* Starts to connect, if idle. */
 void rpc_client_connect(struct rpc_client *client);
 
-/* How a call ended. Valid until on_end returns; the message may be kept. */
+/* The end of a call. Valid until on_end returns; the message may be kept. */
 struct rpc_client_end {
     enum status status;
     struct wire_span text;
