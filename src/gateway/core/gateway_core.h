@@ -81,7 +81,7 @@ enum gateway_detector {
     GATEWAY_DETECTOR_COUNT
 };
 
-/* How full the pool is: 1 and more is saturated (F2). */
+/* The load of the pool: 1 and more is saturated (F2). */
 struct gateway_saturation {
     enum gateway_detector detector;
     double waiting_max; /* UTILIZATION: of an endpoint that is full */
@@ -355,11 +355,11 @@ void gateway_destroy(struct gateway *gateway);
 
 const struct gateway_action *gateway_step(struct gateway *gateway,
                                           const struct gateway_event *event, uint32_t *count);
-/* When GATEWAY_TICK is due; INT64_MAX: never. */
+/* Returns when GATEWAY_TICK is due; INT64_MAX: never. */
 int64_t gateway_next_ms(const struct gateway *gateway);
 
-/* For a request that was just sent, by an edge that lets its proxy try others: the endpoints that
- * would follow the first, best first. Returns how many, at most `max`. */
+/* Lists the endpoints that would follow the first, best first, for a request that was just sent by
+ * an edge that lets its proxy try others. Returns how many, at most `max`. */
 uint32_t gateway_fallbacks(struct gateway *gateway, uint32_t request, const struct gateway_ask *ask,
                            uint32_t *endpoints, uint32_t max);
 
@@ -408,7 +408,8 @@ struct gateway_view {
     uint32_t adapter_count;
 };
 
-/* Why a request was sent where: of the endpoints among which the picker chose, the best. */
+/* The reason why a request was sent to its endpoint: of the endpoints among which the picker chose,
+ * the best. */
 struct gateway_reason {
     uint32_t endpoint;
     double total;
@@ -435,7 +436,7 @@ const struct gateway_choice *gateway_look_choice(const struct gateway *gateway, 
 /* The adapters of an endpoint, at most `max`; those that only our requests wait for, too. */
 uint32_t gateway_look_adapters(const struct gateway *gateway, uint32_t endpoint,
                                struct gateway_adapter *adapters, uint32_t max);
-/* For `position` below GATEWAY_BANDS_MAX. False: no band is there. */
+/* Looks at a band; `position` is below GATEWAY_BANDS_MAX. Returns false if no band is there. */
 bool gateway_look_band(const struct gateway *gateway, uint32_t position,
                        struct gateway_band_view *view);
 struct gateway_objective_view {

@@ -178,7 +178,7 @@ struct core_objective {
     uint64_t missed;
 };
 
-/* As they were given last. */
+/* The routes as they were given last. */
 struct core_routes {
     bool are_given;
     struct gateway_route *routes;
@@ -278,9 +278,9 @@ void rollout_forget(struct core_endpoint *endpoint);
 
 void objective_init(struct gateway *gateway);
 void objective_fini(struct gateway *gateway);
-/* Before other routes are taken: those with the same objective keep their windows. */
+/* Keeps the windows of routes with the same objective. Call before other routes are taken. */
 void objective_keep(struct gateway *gateway, const struct gateway_routes *given);
-/* After that: which bands have a missed objective. */
+/* Finds, after that, the bands that have a missed objective. */
 void objective_find_missed(struct gateway *gateway);
 /* O1: judges the windows that are over. */
 void objective_roll(struct gateway *gateway);
@@ -299,7 +299,7 @@ endpoint_is_in(const struct core_endpoint *endpoint, uint64_t pools)
 }
 
 bool pools_have_endpoint(const struct gateway *gateway, uint64_t pools);
-/* All pools that have a usable endpoint in common with these. */
+/* Returns all pools that have a usable endpoint in common with these. */
 uint64_t pools_sharing(const struct gateway *gateway, uint64_t pools);
 
 /* ---- port.c ---- */
@@ -323,9 +323,9 @@ uint32_t queue_first(const struct gateway *gateway);
 uint32_t queue_opened(struct gateway *gateway);
 /* Endpoints or routes are others: queue_opened begins anew. */
 void queue_reopen(struct gateway *gateway);
-/* After other routes were taken: requests wait with those of their pools. */
+/* Moves waiting requests to those of their pools after other routes were taken. */
 void queue_regroup(struct gateway *gateway);
-/* The same, removed and charged. */
+/* Like queue_remove(), but also charges the request. */
 void queue_serve(struct gateway *gateway, uint32_t number);
 /* A request whose time is over (F6), or NONE. */
 uint32_t queue_expired(struct gateway *gateway);

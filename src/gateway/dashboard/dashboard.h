@@ -21,5 +21,5 @@ enum status pool_dashboard_check(const struct gateway_settings *settings,
 enum status pool_dashboard_create(struct event_base *base, const struct gateway_settings *settings,
                                   struct endpoint_pool *pool, struct pool_dashboard **dashboard,
                                   struct error *error) WARN_UNUSED;
-/* Before the pool. NULL is ignored. */
+/* Call before the pool is destroyed. NULL is ignored. */
 void pool_dashboard_destroy(struct pool_dashboard *dashboard);

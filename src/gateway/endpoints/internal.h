@@ -112,7 +112,7 @@ const char *pool_target_name(const struct endpoint_pool *pool, uint32_t target);
 /* Ends in ADAPTER_DONE or ADAPTER_FAILED. */
 void member_load(struct endpoint_member *member, uint64_t adapter);
 void member_unload(struct endpoint_member *member, uint64_t adapter);
-/* Its list of models is newer than what was loaded. */
+/* Returns true if the member's list of models is newer than what was loaded. */
 bool member_lists(const struct endpoint_member *member);
 /* Forgets what was loaded. */
 void member_forget_loaded(struct endpoint_member *member);

@@ -15,6 +15,6 @@ enum status pem_files_create(const char *certificate, const char *key, const cha
                              struct pem_files **files, struct error *error) WARN_UNUSED;
 /* NULL is ignored. */
 void pem_files_destroy(struct pem_files *files);
-/* For http_tls_source. */
+/* The callback of http_tls_source. */
 uint64_t pem_files_fetch(void *files, uint64_t have,
                          void (*take)(void *taker, const struct http_pems *pems), void *taker);

@@ -43,7 +43,7 @@ struct endpoint_pool_handler {
 /* A second front end, which sends nothing itself: its requests have the numbers from `first` on. */
 struct endpoint_pool_picker {
     uint32_t first;
-    /* As in endpoint_pool_handler. */
+    /* Like those of endpoint_pool_handler. */
     void (*on_send)(void *context, const struct endpoint_send *send);
     void (*on_refuse)(void *context, uint32_t request, enum gateway_refusal refusal);
     void (*write_metrics)(void *context, struct bytes *out);
@@ -60,8 +60,8 @@ void endpoint_pool_destroy(struct endpoint_pool *pool);
 /* Copies `picker`; NULL: there is none any more. */
 void endpoint_pool_attach(struct endpoint_pool *pool, const struct endpoint_pool_picker *picker);
 
-/* From within a picker's on_send: the addresses of the endpoints that would follow. Returns how
- * many, at most `max`, which is at most GATEWAY_TRIES_MAX. */
+/* Lists the addresses of the endpoints that would follow. Call from within a picker's on_send.
+ * Returns how many, at most `max`, which is at most GATEWAY_TRIES_MAX. */
 uint32_t endpoint_pool_fallbacks(struct endpoint_pool *pool, uint32_t request,
                                  const struct gateway_ask *ask, const char **addresses,
                                  uint32_t max);
@@ -81,13 +81,13 @@ const char *endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoi
 uint32_t endpoint_pool_usable(const struct endpoint_pool *pool);
 enum pool_viewer { POOL_VIEWER_REFUSED, POOL_VIEWER_SKIPPED, POOL_VIEWER_CUT, POOL_VIEWER_COUNT };
 
-/* For the page of metrics: what has become of a viewer of the dashboard. */
+/* Counts, for the page of metrics, what has become of a viewer of the dashboard. */
 void endpoint_pool_note_viewer(struct endpoint_pool *pool, enum pool_viewer viewer);
-/* With the key `dashboard`: an answer has come from an endpoint; how long its first token took, and
- * each further one on average, negative: unknown. */
+/* Notes, with the key `dashboard`, that an answer has come from an endpoint: how long its first
+ * token took, and each further one on average, negative: unknown. */
 void endpoint_pool_note_answer(struct endpoint_pool *pool, uint32_t endpoint, int64_t first_ns,
                                int64_t token_ns);
-/* With the key `dashboard`: writes members of an object that say how the pool is, and the
+/* Writes, with the key `dashboard`, members of an object that say how the pool is, and the
  * placements behind number `told` with their reasons. Returns the number of the last. */
 uint64_t endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_t told);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */

@@ -23,5 +23,5 @@ enum status extproc_create(struct event_base *base, const struct gateway_setting
 void extproc_drain(struct extproc *extproc, void (*on_done)(void *context), void *context);
 /* Streams of Envoy's that are open. */
 uint32_t extproc_open_streams(const struct extproc *extproc);
-/* Before its endpoints. NULL is ignored. */
+/* Call before its endpoints are destroyed. NULL is ignored. */
 void extproc_destroy(struct extproc *extproc);

@@ -25,7 +25,7 @@ enum grpc_overflow {
     GRPC_HELD_FULL, /* held_bytes_max */
 };
 
-/* All may be called only for streams that are not finished. */
+/* The callbacks. All may be called only for streams that are not finished. */
 struct grpc_method {
     const char *path;
     void (*on_open)(void *context, struct grpc_stream *stream);

@@ -108,7 +108,7 @@ struct extproc {
 
 /* ---- stream.c ---- */
 
-/* As grpc_method has them, for Process. */
+/* The callbacks of a grpc_method, for Process. */
 void extproc_on_open(void *context, struct grpc_stream *rpc);
 void extproc_on_message(struct grpc_stream *rpc, const void *data, size_t bytes);
 void extproc_on_half_close(struct grpc_stream *rpc);
@@ -116,7 +116,7 @@ void extproc_on_gone(struct grpc_stream *rpc);
 void extproc_on_overflow(struct grpc_stream *rpc, enum grpc_overflow overflow);
 void extproc_on_writable(struct grpc_stream *rpc);
 
-/* As endpoint_pool_picker has them. */
+/* The callbacks of an endpoint_pool_picker. */
 void extproc_on_send(void *context, const struct endpoint_send *send);
 void extproc_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
 
@@ -125,5 +125,5 @@ void extproc_on_refuse(void *context, uint32_t request, enum gateway_refusal ref
 /* NULL: ext_proc_streams_max are open, or it drains. */
 struct extproc_stream *extproc_stream_take(struct extproc *extproc, struct grpc_stream *rpc);
 void extproc_stream_give(struct extproc_stream *stream);
-/* While draining: ends when nothing is open. */
+/* Ends a drain when nothing is open. */
 void extproc_drain_look(struct extproc *extproc);

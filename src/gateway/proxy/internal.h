@@ -151,7 +151,8 @@ void exchange_cancel(struct exchange *exchange);
 
 /* ---- intake.c ---- */
 
-/* In any state; what is under way ends. Once the answer has begun, only gRPC's can say why. */
+/* Refuses in any state; what is under way ends. Once the answer has begun, only gRPC's can say
+ * why. */
 void exchange_refuse(struct exchange *exchange, const struct openai_error *error);
 /* Adds to the body. False: the limit of all bodies would be exceeded; it was refused. */
 bool exchange_add_body(struct exchange *exchange, const void *data, size_t bytes);
@@ -177,7 +178,7 @@ bool grpc_is_call(const struct http_request *request);
 const struct oip_call *grpc_find(struct llm_proxy *proxy, struct http_request *request);
 /* Refuses in the caller's protocol: as OpenAI does, or with a status of gRPC. */
 void answer_refuse(struct http_request *request, const struct openai_error *error);
-/* For a call over gRPC whose answer has begun. */
+/* Breaks off a call over gRPC whose answer has begun. */
 void grpc_break_off(struct http_request *request, const struct openai_error *error);
 
 /* ---- grpc.c ---- */
@@ -188,7 +189,7 @@ void grpc_send_to(struct exchange *exchange, const struct endpoint_send *send);
 /* ---- forward.c ---- */
 
 void forward_send_to(struct exchange *exchange, const struct endpoint_send *send);
-/* As endpoint_pool_handler has it; the context is the proxy. */
+/* The callbacks of an endpoint_pool_handler; the context is the proxy. */
 void forward_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal);
 /* The fields for the server; `count` are there already. Returns how many there are then. */
 size_t forward_request_headers(const struct exchange *exchange, struct http_header *headers,
@@ -218,5 +219,5 @@ void account_write_metrics(const struct token_table *table, struct bytes *out);
 
 void openai_refuse(struct http_request *request, const struct openai_error *error);
 void openai_answer_json(struct http_request *request, int code, const struct bytes *json);
-/* For http_service. */
+/* The callback of http_service. */
 void openai_error_body(const char *text, char *body, size_t room);

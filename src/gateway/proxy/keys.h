@@ -13,7 +13,7 @@ struct api_key;
 struct event_base;
 struct key_ring;
 
-/* Any status of key_file_read. */
+/* Returns any status of key_file_read. */
 enum status key_ring_create(struct event_base *base, const char *path, struct key_ring **ring,
                             struct error *error) WARN_UNUSED;
 /* No key is in use. NULL is ignored. */

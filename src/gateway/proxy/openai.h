@@ -20,7 +20,7 @@ struct openai_error {
 
 /* The error for a client whose request the core refused. */
 struct openai_error openai_error_of(enum gateway_refusal refusal);
-/* For Retry-After. */
+/* Returns the value of Retry-After. */
 int64_t openai_retry_seconds(const struct openai_error *error);
 /* Appends the body. */
 void openai_error_write(struct bytes *out, const struct openai_error *error);

@@ -20,7 +20,7 @@ enum status proxy_create(struct event_base *base, const struct gateway_settings 
 /* Accepts nothing more, waits for the requests under way, at most drain_timeout_ms, and calls
  * `on_done` once. */
 void proxy_drain(struct llm_proxy *proxy, void (*on_done)(void *context), void *context);
-/* For another front end, which may add its requests. */
+/* Returns the endpoints for another front end, which may add its requests. */
 struct endpoint_pool *proxy_endpoints(const struct llm_proxy *proxy);
 /* Requests under way. */
 uint32_t proxy_open_requests(const struct llm_proxy *proxy);

@@ -30,7 +30,7 @@ enum {
     RESOURCE_PRIORITY_CRITICAL = 100,
 };
 
-/* In the order of the manifests' kinds. */
+/* The kinds in the order of the manifests' kinds. */
 enum resource_kind {
     RESOURCE_POOL,
     RESOURCE_OBJECTIVE,
@@ -61,7 +61,7 @@ struct resource {
     struct resource_condition conditions[RESOURCE_CONDITIONS];
 };
 
-/* In place of a file. */
+/* A text that takes the place of a file. */
 struct resource_text {
     const char *name; /* stands in front of mistakes */
     const char *text;
@@ -103,7 +103,7 @@ uint64_t resources_stamp(const char *path);
  * the first. resources_free is due after any result. */
 enum status resources_read(const char *const *paths, uint32_t count, struct resource_set **set,
                            struct error *error) WARN_UNUSED;
-/* The same for texts, the oldest first. */
+/* Like resources_read(), for texts, the oldest first. */
 enum status resources_read_texts(const struct resource_text *texts, uint32_t count,
                                  struct resource_set **set, struct error *error) WARN_UNUSED;
 /* NULL is ignored. */
@@ -126,5 +126,5 @@ bool resources_adapter(const struct resource_set *set, uint64_t adapter, const c
 void resource_write_conditions(const struct resource *resource, struct json *json);
 /* Appends an array: kind, name, place and conditions of each. */
 void resources_write_json(const struct resource_set *set, struct bytes *out);
-/* The same as lines for a person. */
+/* Writes the same as lines for a person. */
 void resources_write_text(const struct resource_set *set, struct bytes *out);

@@ -31,7 +31,7 @@ const char *json_scan_members(const char *text, size_t bytes, struct json_member
 /* The next element of an array, from position 0; false: there are no more. */
 bool json_scan_next(struct json_span array, size_t *position, struct json_span *element);
 
-/* The same for an object; the name without its quotes, escapes as written. */
+/* Like json_scan_next(), for an object; the name comes without its quotes, escapes as written. */
 bool json_scan_next_member(struct json_span object, size_t *position, struct json_span *name,
                            struct json_span *value);
 

@@ -21,7 +21,7 @@ enum grpc_scan grpc_scan_frame(const void *data, size_t bytes, size_t max, size_
 /* Writes a frame's prefix. */
 void grpc_put_prefix(unsigned char to[GRPC_FRAME_BYTES], size_t message_bytes);
 
-/* Where the message has its model's name: a field with tag and length, and the text in it. */
+/* The place of the model's name in the message: a field with tag and length, and the text in it. */
 struct oip_name {
     size_t field_at;
     size_t field_bytes;

@@ -13,7 +13,8 @@
 
 enum { STORE_NAME_BYTES = 256, STORE_ID_BYTES_MAX = 768 };
 
-/* Before a report is written again that another has changed, or that could not be written. */
+/* The wait before a report is written again that another has changed, or that could not be
+ * written. */
 #define STORE_AGAIN_NS ((int64_t)NS_PER_S)
 
 /* A record: an object, what this gateway told of one, or a node. */
