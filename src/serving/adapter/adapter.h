@@ -34,5 +34,5 @@ struct adapter_options {
 /* The type that the configuration and manifests call triton, mlserver or tfserving. */
 enum adapter_type adapter_type_of(const char *word);
 
-/* For external_options. */
+/* Returns the translator of external_options. */
 struct external_translator adapter_create(const struct adapter_options *options);

@@ -37,5 +37,5 @@ struct folder *folder_start(struct loop *loop, const char *path, const char *nod
                             void *context);
 /* `on_view` is not called any more. NULL is ignored, as by the next. */
 void folder_stop(struct folder *folder);
-/* When the loop has stopped; waits for the thread. */
+/* Call when the loop has stopped. Waits for the thread. */
 void folder_destroy(struct folder *folder);

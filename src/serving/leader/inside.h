@@ -17,8 +17,8 @@ enum {
 
 /* ---- status (status.c) ---- */
 
-/* As Kubernetes shows it. `since_ms`: when it became ready, or ceased to be. `url` NULL: unknown.
- */
+/* Writes the status as Kubernetes shows it. `since_ms`: when it became ready, or ceased to be.
+ * `url` NULL: unknown. */
 void serving_status_write(enum serving_form form, const struct serving_status *status,
                           const char *url, int64_t since_ms, struct bytes *to);
 /* Appends an event to those of a record, of which it keeps the last ones. */
@@ -30,8 +30,8 @@ void serving_events_write(const struct status_record *former, const struct servi
 /* The event that an object waits for. A removed one stays until it waits for nothing. */
 enum object_phase { OBJECT_IDLE, OBJECT_ASKS, OBJECT_WRITES, OBJECT_ACTS };
 
-/* How long an idle service waits for its turn. All waits of one kind are equally long, so a queue
- * of each is in the order of their ends. */
+/* The waits of an idle service for its turn. All waits of one kind are equally long, so a queue of
+ * each is in the order of their ends. */
 enum object_wait {
     WAIT_NONE,
     WAIT_SOON,      /* after an action: to see what came of it */
@@ -159,7 +159,7 @@ void object_due(struct serving_object *object, enum object_wait wait);
 /* Takes it out of its queue. */
 void object_unqueue(struct serving_object *object);
 void object_touch(struct serving_object *object);
-/* All services: a runtime has changed. */
+/* Touches all services, because a runtime has changed. */
 void objects_touch(struct serving_leader *leader);
 /* Reconciles the service of a vmodel, if there is one. */
 void vmodel_touch(struct serving_leader *leader, const char *vmodel, size_t bytes);
@@ -181,7 +181,7 @@ void folder_touch_all(struct serving_leader *leader);
 void folder_end(struct serving_leader *leader);
 /* ---- reports of nodes (reports.c) ---- */
 
-/* Likewise, with `value` NULL for its absence. False: it is no report. */
+/* Takes a node's report; `value` NULL: it is absent. Returns false if the record is no report. */
 bool report_take(struct serving_leader *leader, const struct store_record *record);
 /* Appends the status of a runtime, or of an object of gateways, as an object of JSON. */
 void reports_write(struct serving_leader *leader, const struct serving_object *object,

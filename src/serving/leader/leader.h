@@ -43,7 +43,7 @@ void serving_leader_start(struct serving_leader *leader, struct store *store);
 /* Begins nothing more and gives no answers any more. The runner is still there. May be repeated;
  * NULL is ignored. */
 void serving_leader_stop(struct serving_leader *leader);
-/* After serving_leader_stop, when the store and the loop are closed. NULL is ignored. */
+/* Call after serving_leader_stop, when the store and the loop are closed. NULL is ignored. */
 void serving_leader_destroy(struct serving_leader *leader);
 
 /* ---- changes ---- */
@@ -89,7 +89,8 @@ enum serving_value serving_value(struct serving_leader *leader, enum manifest_ki
 
 /* `podsPerRuntime` of the ConfigMap model-serving-config; 0: not given. */
 uint64_t serving_pods_per_runtime(struct serving_leader *leader);
-/* For how long no model needs a runtime that then rests; TIME_NEVER_NS: it never does. Likewise. */
+/* Returns how long no model may need a runtime before it rests, by the same ConfigMap;
+ * TIME_NEVER_NS: it never rests. */
 int64_t serving_grace_ns(struct serving_leader *leader);
 
 /* Publishes this node's report on a runtime, a JSON object or "", if it has changed. */

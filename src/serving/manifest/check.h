@@ -22,7 +22,7 @@ void manifest_gateway_check(enum manifest_kind kind, const struct tree_node *doc
 
 /* The value of a key; NULL: absent, null, or `map` is no map. */
 const struct tree_node *manifest_find(const struct tree_node *map, const char *key);
-/* The same for a text; NULL: absent. */
+/* Like manifest_find(), for a text; NULL: absent. */
 const char *manifest_text(const struct tree_node *map, const char *key);
 
 /* A map's entries in the order of their keys, in an array to be freed. */

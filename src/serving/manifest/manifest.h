@@ -46,7 +46,8 @@ enum manifest_kind {
 /* "InferenceService"; "inferenceservice.serving.kserve.io", as kubectl prints it. */
 const char *manifest_kind_name(enum manifest_kind kind);
 const char *manifest_kind_resource(enum manifest_kind kind);
-/* By its name or one that kubectl takes: "isvc", "inferenceservices". False: none. */
+/* Finds a kind by its name or one that kubectl takes: "isvc", "inferenceservices". Returns false if
+ * there is none. */
 bool manifest_kind_find(const char *word, enum manifest_kind *kind);
 
 static inline bool

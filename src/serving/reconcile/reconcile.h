@@ -29,7 +29,7 @@ struct serving_wanted {
     bool aged; /* deleted, and without a vmodel for longer than any leader's order lasts */
     const char *refusal; /* the mesh's answer to the last SET; NULL: it was taken */
     bool waited;         /* WAITS was the last decision's support */
-    /* For the choice of a runtime; NULL: not given. */
+    /* Used to choose a runtime; NULL: not given. */
     const char *format;
     const char *version;
     const char *protocol;

@@ -8,5 +8,5 @@
  */
 uint64_t amount_milli(const char *text);
 
-/* How often the divisor is in an amount, rounded up; either in thousandths. */
+/* Returns how often the divisor is in an amount, rounded up; either in thousandths. */
 uint64_t amount_divide(uint64_t milli, uint64_t divisor_milli);

@@ -11,5 +11,5 @@ struct pace {
     int64_t free_ns; /* when all that was received would have come at that rate [lock] */
 };
 
-/* Until when the caller is to wait. */
+/* Returns until when the caller is to wait. */
 int64_t pace_take(struct pace *pace, uint64_t bytes);

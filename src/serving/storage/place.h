@@ -15,7 +15,7 @@ enum place_kind { PLACE_HTTP, PLACE_S3, PLACE_PVC, PLACE_FILE };
 
 enum { PLACE_HEADERS_MAX = 32, PLACE_REGION_BYTES = 64, DIGEST_TEXT_BYTES = 65 };
 
-/* All texts are owned; NULL: not given. */
+/* A storage place. All texts are owned; NULL: not given. */
 struct storage_place {
     enum place_kind kind;
     char *shown;  /* for messages: without query and secrets */

@@ -44,7 +44,7 @@ enum status storage_create(const struct storage_options *options, struct storage
 /* Ends all fetches, whose `done` is not called any more. After all releases. NULL is ignored. */
 void storage_destroy(struct storage *storage);
 
-/* How many models are fetched at once. */
+/* Returns how many models are fetched at once. */
 uint32_t storage_fetches_max(const struct storage *storage);
 /* The folder of fetched models, absolute, without links. */
 const char *storage_folder(const struct storage *storage);
@@ -61,7 +61,7 @@ void storage_set_entries(struct storage *storage, const struct storage_entry *en
 
 /* ---- where a model is ---- */
 
-/* As a registrar gives it: a path or URI, and a key as JSON, by which `storage_key`,
+/* A source as a registrar gives it: a path or URI, and a key as JSON, by which `storage_key`,
  * `storage_params`, `bucket`, `model_type` and `sha256` count. */
 struct storage_source {
     const char *path;

@@ -13,7 +13,7 @@ struct storage_entries {
     struct storage_entry items[]; /* their texts are owned */
 };
 
-/* With one user. */
+/* Returns the entries with one user. */
 struct storage_entries *entries_make(const struct storage_entry *items, uint32_t count);
 /* No user is left. NULL is ignored. */
 void entries_free(struct storage_entries *entries);

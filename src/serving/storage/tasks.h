@@ -59,7 +59,7 @@ enum { TASKS_AT_ONCE = 4 };
 enum status tasks_run(struct storage_job *job, const struct task_type *type,
                       struct storage_task *tasks, uint32_t count, struct error *error) WARN_UNUSED;
 
-/* For a type whose answer is collected in `page`, of at most 16 MiB. */
+/* The functions of a type whose answer is collected in `page`, of at most 16 MiB. */
 enum task_verdict task_open_page(struct storage_task *task, struct error *error);
 enum status task_begin_page(void *context, const struct transfer_head *head, struct error *error);
 enum status task_take_page(void *context, const void *data, size_t bytes, struct error *error);

@@ -42,7 +42,7 @@ struct transfer_request {
 
 /* Both may refuse: the transfer ends with that error. */
 struct transfer_sink {
-    /* Once, before the body of an answer of 200 or 206. */
+    /* Called once, before the body of an answer of 200 or 206. */
     enum status (*on_head)(void *context, const struct transfer_head *head, struct error *error);
     enum status (*on_body)(void *context, const void *data, size_t bytes, struct error *error);
     void *context;
