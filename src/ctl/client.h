@@ -13,7 +13,7 @@
 #include "inference/open_inference.pb-c.h"
 #include "rpc/rpc.h"
 
-/* How to connect; all NULL: without TLS. */
+/* The way to connect; all NULL: without TLS. */
 struct client_tls {
     const char *ca; /* NULL: the system's */
     const char *cert;
@@ -45,7 +45,8 @@ struct client {
     struct rpc_tls *tls; /* NULL: none */
 };
 
-/* Between rpc_init and rpc_shutdown. Does not connect yet. `target` is kept. `tls` may be NULL. */
+/* Call between rpc_init and rpc_shutdown. Does not connect yet. `target` is kept. `tls` may be
+ * NULL. */
 enum status client_open(struct client *client, const char *target, const struct client_tls *tls,
                         struct error *error) WARN_UNUSED;
 void client_close(struct client *client);

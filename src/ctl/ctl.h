@@ -90,7 +90,7 @@ typedef enum status ctl_on_argument(void *settings, const char *value, struct er
 int ctl_options_read(const struct ctl_command *command, int argc, char **argv,
                      ctl_on_argument *on_argument, void *settings);
 
-/* For a command that only has others below it: runs the one that argv[1] names. */
+/* Runs the command that argv[1] names, for a command that only has others below it. */
 int ctl_parts_run(const struct ctl_command *command, int argc, char **argv);
 
 /* Runs a command with --help, which gives its table here instead of being printed. */

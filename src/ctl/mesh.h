@@ -4,8 +4,8 @@
  */
 #pragma once
 
-/* Over gRPC, to any node: register, status, set-vmodel and others. */
+/* Calls any node over gRPC: register, status, set-vmodel and others. */
 int mesh_call_run(int argc, char **argv);
-/* Over the local node's control socket: nodes, models, copies, vmodels; drain. */
+/* Asks the local node's control socket: nodes, models, copies, vmodels; drain. */
 int mesh_list_run(int argc, char **argv);
 int mesh_drain_run(int argc, char **argv);

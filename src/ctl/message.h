@@ -23,7 +23,7 @@ struct parameter {
 /* PARAMETER_ANY: true or false, an integer, a number, or else text. */
 enum parameter_form { PARAMETER_ANY, PARAMETER_TEXT };
 
-/* From KEY=VALUE. */
+/* Reads a parameter from KEY=VALUE. */
 enum status parameter_read(const char *text, enum parameter_form form, struct parameter *parameter,
                            struct error *error) WARN_UNUSED;
 void parameter_free(struct parameter *parameter);

@@ -12,7 +12,7 @@
 enum report_form { REPORT_WIDE, REPORT_SCREEN /* at most 80 columns */ };
 void report_print(const struct snapshot *snapshot, const char *pipeline, enum report_form form,
                   FILE *out);
-/* As snapshot_json, on a line. */
+/* Like snapshot_json(), on a line. */
 void report_json(const struct snapshot *snapshot, const char *pipeline, FILE *out);
 
 /* "ready, pid 17, up 3 min 2 s" or "dead, since 2026-01-31 10:00:00". */

@@ -19,7 +19,7 @@ struct rows {
     json_t *all, *last;
 };
 
-/* As ask_receive, for each page. Free `rows` after any result. */
+/* Like ask_receive(), for each page. Free `rows` after any result. */
 enum ctl_exit rows_fetch(struct rows_fetch *fetch, struct rows *rows, struct error *error);
 void rows_free(struct rows *rows);
 

@@ -35,7 +35,7 @@ void tensor_append(struct ctl_tensor *tensor, const void *element, size_t bytes)
 
 /* The number of elements of the shape, without DIMENSION_ANY. False: it overflows. */
 bool shape_elements(const int64_t *shape, uint32_t rank, uint64_t *elements);
-/* As "[2,64]". */
+/* Writes the shape as "[2,64]". */
 void shape_text(char *room, size_t room_bytes, const int64_t *shape, uint32_t rank);
 
 /* Checks that received bytes match type and shape. DATA_LOSS naming the tensor. */
