@@ -39,7 +39,7 @@
  * A reload of the pipeline loses nothing. Requests that a worker has begun are finished; the rest
  * are submitted again to the new generation, with their deadlines, which takes some milliseconds.
  * The new generation checks them again, and those that it does not accept fail with its reason. A
- * node that is told to stop finishes what is in flight for clients that wait for answers, and
+ * node that is asked to stop finishes what is in flight for clients that wait for answers, and
  * refuses new requests (SHOAL_UNAVAILABLE), as does a client whose node is away. Requests in flight
  * when a node ends are submitted to the next node if one runs by the time the client notices; else
  * they fail with SHOAL_UNAVAILABLE.

@@ -29,8 +29,8 @@ is_end(char c)
     return c == '\0' || isspace((unsigned char)c) || strchr("\"'`,;:|)]}>", c) != NULL;
 }
 
-/* True if `at`, the first of one or more slashes, begins an absolute path, not a relative one, a
- * fraction or a URL. */
+/* Returns true if `at`, the first of one or more slashes, begins an absolute path, not a relative
+ * one, a fraction or a URL. */
 static bool
 begins_path(const char *text, const char *at)
 {

@@ -180,7 +180,7 @@ put_buffered(const char *line, size_t count)
     (void)pthread_cond_broadcast(&writer.changed);
 }
 
-/* True if the line was written or will be. */
+/* Returns true if the line was written or will be. */
 static bool
 put_beside(const char *line, size_t count)
 {
@@ -461,7 +461,7 @@ log_line(enum log_level level, const char *format, ...)
     va_end(args);
 }
 
-/* True if the place may write a line now. First reports the lines left out before. */
+/* Returns true if the place may write a line now. First reports the lines left out before. */
 static bool
 admit(struct log_place *place, enum log_level level, const char *format)
 {

@@ -55,8 +55,8 @@ static const double powers[] = {1e0, 1e1, 1e2, 1e3,  1e4,  1e5,  1e6,
 _Static_assert(sizeof(powers) / sizeof(powers[0]) == EXPONENT_MAX - EXPONENT_MIN + 1,
                "each is exact as a double, as are all integers here");
 
-/* True if digits · 10^-scale reads as `wanted`. The quotient may be off by half a unit of a double;
- * if its neighbours on both sides round to the same float, so does the exact value. */
+/* Returns true if digits · 10^-scale reads as `wanted`. The quotient may be off by half a unit of a
+ * double; if its neighbours on both sides round to the same float, so does the exact value. */
 static bool
 reads_as(uint32_t digits, int scale, float wanted)
 {

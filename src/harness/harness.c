@@ -25,7 +25,7 @@ struct shoal_harness {
     uint64_t runs;
 };
 
-/* The host functions without an item cannot be told which harness they serve. */
+/* The host functions without an item have no argument that says which harness they serve. */
 static const char *current_folder;
 
 __attribute__((format(printf, 1, 2))) static _Noreturn void

@@ -392,7 +392,7 @@ lock_take(int fd, const char *path, struct error *error)
                      (int)pid, path);
 }
 
-/* True if `path` still names the file that `fd` is. */
+/* Returns true if `path` still names the file that `fd` is. */
 static bool
 names_file(const char *path, int fd)
 {

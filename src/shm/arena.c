@@ -65,7 +65,7 @@ kept_leave(struct arena_kept *kept)
     atomic_flag_clear_explicit(&kept->busy, memory_order_release);
 }
 
-/* Passes a held block to another holder. False: the word is not `seen` any more. */
+/* Passes a held block to another owner. Returns false if the word is not `seen` any more. */
 static bool
 pass_hold(const struct region *region, uint32_t block, uint64_t seen, uint16_t to,
           uint32_t generation)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of memory for payloads, in size classes. A slot, not a process, holds a block: the holder
+ * Blocks of memory for payloads, in size classes. A slot, not a process, holds a block: the owner
  * of the slot acquires and releases blocks for it. Lock-free and crash-safe: ring.h.
  */
 #pragma once

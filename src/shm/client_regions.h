@@ -2,9 +2,9 @@
 /*
  * Client regions: the regions of local clients, which a lane's workers serve beside their own. A
  * client region has the lane's stages; its client plays the coordinator's part, and roles, idle
- * bits and parties are the lane's. DESIGN-clients.md has the protocol and its proof. These
- * functions only load rings' cells and set a bell's flag in a client region's memory, so a client
- * that writes anything there cannot turn that against a worker.
+ * bits and owners are the lane's. DESIGN-clients.md has the protocol and its proof. These functions
+ * only load rings' cells and set a bell's flag in a client region's memory, so a client that writes
+ * anything there cannot turn that against a worker.
  *
  * A process keeps its own table and links it into its view of the lane (`region.client_regions`);
  * former.h then looks at the client regions' rings and bells too. For one thread.
@@ -39,11 +39,11 @@ client_region_bell(const struct region *client_region, uint32_t stage)
     return &region_worker(client_region, stage, 0)->bell;
 }
 
-/* Tells a client region's client that a worker has left and that another region is coming, so that
- * it reads its socket soon. A hint, in a word that client regions do not use otherwise; rings the
- * client's bell. */
+/* Notifies a client region's client that a worker has left and that another region is coming, so
+ * that it reads its socket soon. A hint, in a word that client regions do not use otherwise; rings
+ * the client's bell. */
 void client_region_ends(const struct region *client_region);
-/* Tells the client whether client_region_ends was called. */
+/* Returns, to the client, whether client_region_ends was called. */
 bool client_region_is_ending(const struct region *client_region);
 
 /* Returns true, to a worker, if a ring of the stage holds work in any client region. */

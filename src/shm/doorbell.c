@@ -161,7 +161,7 @@ spin_in_vain(struct spin *spin)
 void
 spin_after_sleep(struct spin *spin, int64_t slept_ns)
 {
-    /* not only to the old value: the vain polling before this sleep has halved it */
+    /* not only to the old value: the unsuccessful polling before this sleep has halved it */
     if (slept_ns < spin->limit_ns && 2 * slept_ns > spin->budget_ns)
         spin->budget_ns = 2 * slept_ns < spin->limit_ns ? 2 * slept_ns : spin->limit_ns;
 }

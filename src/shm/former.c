@@ -39,7 +39,7 @@ stage_has_work(const struct region *region, uint32_t stage_index)
     return ring_has_cell(&ring) || client_regions_have_work(region, stage_index);
 }
 
-/* True if the appointed worker sleeps, or is about to look and will see the offer. */
+/* Returns true if the appointed worker sleeps, or is about to look and will see the offer. */
 static bool
 appointment_holds(struct shm_stage *stage, struct shm_worker *worker, uint32_t index,
                   uint16_t owner)
@@ -52,7 +52,7 @@ appointment_holds(struct shm_stage *stage, struct shm_worker *worker, uint32_t i
  * Offers the free role to an idle worker, if there is one, and wakes it.
  *
  * The worker may in fact be awake and busy with a batch, or dead and replaced in its entry. Then
- * the offer must not wait for it and is taken back, unless it was accepted meanwhile: the holder
+ * the offer must not wait for it and is taken back, unless it was accepted meanwhile: the former
  * may already sleep with an open batch and relies on being woken by the next push.
  */
 static void
@@ -83,7 +83,7 @@ appoint_idle(const struct region *region, uint32_t stage_index)
          * role taken */
         atomic_thread_fence(memory_order_seq_cst);
         if (!stage_has_work(region, stage_index))
-            return; /* otherwise we and a worker that finds no work could repeat this for ever */
+            return; /* otherwise we and a worker that finds no work could repeat this forever */
     }
 }
 
@@ -151,7 +151,7 @@ stage_wants_former(const struct region *region, uint32_t stage_index, uint32_t w
     return (former & ~FORMER_OFFERED) == former_word(worker_index, owner);
 }
 
-/* In this order, so that a party that appoints the dead worker after its role was taken sees the
+/* In this order, so that a process that appoints the dead worker after its role was taken sees the
  * empty entry. */
 void
 former_evict(const struct region *region, uint32_t stage_index, uint32_t worker_index,
@@ -168,7 +168,7 @@ former_evict(const struct region *region, uint32_t stage_index, uint32_t worker_
     former_change(stage, former_word(worker_index, dead) | FORMER_OFFERED, FORMER_NONE);
 }
 
-/* True for an offer, whose maker may be dead, and for the role of a party that has lost its
+/* True for an offer, whose author may be dead, and for the role of an owner that has lost its
  * entry. */
 static bool
 role_is_doubtful(const struct region *region, uint32_t stage_index, uint32_t former)

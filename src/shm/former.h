@@ -12,7 +12,7 @@
 #include "shm/region.h"
 
 /* Tries to take the role, or accepts an offer; also true if the caller has the role already. No
- * party takes an accepted role away: the caller may sleep with it, and pushes ring its bell.
+ * process takes an accepted role away: the caller may sleep with it, and pushes ring its bell.
  * `worker_index` is the caller's index in the stage. */
 bool former_take(const struct region *region, uint32_t stage, uint32_t worker_index,
                  uint16_t owner);
@@ -45,10 +45,10 @@ void idle_leave(const struct region *region, uint32_t stage, uint32_t worker_ind
 bool stage_wants_former(const struct region *region, uint32_t stage, uint32_t worker_index,
                         uint16_t owner);
 
-/* Empties the entry of a party that is proven dead: its party, its idle bit, its role. */
+/* Empties the entry of an owner that is proven dead: its owner number, its idle bit, its role. */
 void former_evict(const struct region *region, uint32_t stage, uint32_t worker_index,
                   uint16_t dead);
 
-/* Makes every worker look for work again, however a dead party left the roles: a role offered to
- * a busy or dead worker, or a sleeper whose flag it cleared without waking it. */
+/* Makes every worker look for work again, however a dead owner left the roles: a role offered to a
+ * busy or dead worker, or a sleeper whose flag it cleared without waking it. */
 void stages_awaken(const struct region *region);

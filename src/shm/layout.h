@@ -57,9 +57,9 @@ struct shm_payload {
 
 /*
  * A slot. `word` changes by CAS only (ring.h). The coordinator may write `cancelled` at any time.
- * Everything else is written by the slot's holder only and published by the CAS of `word` with
- * which it gives the slot away. The fields are atomics because the coordinator must be able to read
- * them while a hostile worker writes.
+ * Everything else is written by the slot's owner only and published by the CAS of `word` with which
+ * it gives the slot away. The fields are atomics because the coordinator must be able to read them
+ * while a hostile worker writes.
  */
 struct shm_slot {
     _Alignas(64) _Atomic uint64_t word;
@@ -147,9 +147,9 @@ struct shm_doorbell {
  *     31      30        22 21     16 15         0
  *     offered │ 0         │ index   │ party           index: of the worker in its stage
  *
- * Offered: the named worker has not accepted the role yet. Any party may take an offer back by a
- * CAS from exactly this word. An accepted role is changed by its holder, or after its holder's
- * proven death.
+ * Offered: the named worker has not accepted the role yet. Any process may take an offer back by a
+ * CAS from exactly this word. An accepted role is changed by its owner, or after its owner's proven
+ * death.
  */
 #define FORMER_OFFERED (UINT32_C(1) << 31)
 

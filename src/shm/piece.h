@@ -45,7 +45,7 @@ slot_emitted(const struct shm_slot *slot, uint32_t generation)
     return slot_count_of(atomic_load_explicit(&slot->emitted, memory_order_acquire), generation);
 }
 
-/* The number of pieces that wait to be popped. For the slot's holder. */
+/* The number of pieces that wait to be popped. Call as the slot's owner. */
 static inline uint32_t
 slot_pieces_waiting(const struct shm_slot *slot, uint32_t generation)
 {
@@ -53,7 +53,7 @@ slot_pieces_waiting(const struct shm_slot *slot, uint32_t generation)
     return slot_emitted(slot, generation) - slot_count_of(taken, generation);
 }
 
-/* A party that pushes a piece of a slot that it holds. */
+/* A process that pushes a piece of a slot that it owns. */
 struct piece_pusher {
     const struct region *region;
     struct shm_ticket ticket;
@@ -72,7 +72,7 @@ enum status piece_push(const struct piece_pusher *pusher, struct payload_builder
 /* Whether a pop would meet a full cell. */
 bool pieces_wait(const struct region *region);
 enum ring_result piece_pop(const struct region *region, struct piece *piece) WARN_UNUSED;
-/* Tells the worker that a piece was popped and released; wakes it if it waits for that. */
+/* Notifies the worker that a piece was popped and released; wakes it if it waits for that. */
 void piece_taken(const struct region *region, const struct piece *piece);
 /* Releases a popped block. DATA_LOSS: corrupt. */
 enum status piece_release(const struct region *region, uint32_t block) WARN_UNUSED;

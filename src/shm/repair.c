@@ -27,7 +27,7 @@ corrupt(struct repair *repair, const char *what, uint32_t index)
 
 /* ---- pushes that the dead one owed ---- */
 
-/* Notes the objects that wait with the dead party. Returns their number, or -1 if a word is
+/* Notes the objects that wait with the dead owner. Returns their number, or -1 if a word is
  * impossible. */
 static int
 note_waiting(struct repair *repair, const struct shm_objects *objects)
@@ -146,7 +146,7 @@ repair_waiting_blocks(struct repair *repair)
 
 /* ---- what the dead one held ---- */
 
-/* Takes over the slots that the dead party held; notes the words with which we hold them. */
+/* Takes over the slots that the dead owner held; notes the words with which we hold them. */
 static enum status
 take_over_held(struct repair *repair)
 {
@@ -203,7 +203,7 @@ release_unnamed_blocks(struct repair *repair)
     return STATUS_OK;
 }
 
-/* Decides where a slot goes that the dead party held at a stage. */
+/* Decides where a slot goes that the dead owner held at a stage. */
 static enum status
 judge_running(struct repair *repair, uint32_t index, struct shm_word word, uint8_t *to)
 {

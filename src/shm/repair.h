@@ -17,7 +17,7 @@ enum repair_verdict {
 };
 
 struct repair_judge {
-    /* Decides about a request that the dead party held at `stage`. */
+    /* Decides about a request that the dead owner held at `stage`. */
     enum repair_verdict (*judge)(void *context, struct shm_ticket ticket, uint8_t stage,
                                  struct error *error);
     void *context;
@@ -26,7 +26,7 @@ struct repair_judge {
 struct repair_report {
     uint32_t run_again;       /* slots pushed to the same stage again */
     uint32_t failed;          /* slots pushed to PLACE_ERROR */
-    uint32_t pushed;          /* slots and blocks whose push the dead party owed */
+    uint32_t pushed;          /* slots and blocks whose push the dead owner owed */
     uint32_t blocks_released; /* blocks that no valid payload named */
 };
 

@@ -50,7 +50,7 @@ lap_ahead(const struct shm_ring *ring, uint64_t cell, uint64_t position)
     return (int32_t)(distance << (32 - CELL_LAP_BITS)) >> (32 - CELL_LAP_BITS);
 }
 
-/* Moves a hint forward. Two parties may race and the smaller value may win: it is only a hint. */
+/* Moves a hint forward. Two processes may race and the smaller value may win: it is only a hint. */
 static void
 hint_advance(_Atomic uint64_t *hint, uint64_t position)
 {
@@ -72,7 +72,7 @@ enum ring_result
 ring_fill_cell(const struct shm_ring *ring, uint32_t index, struct shm_word waiting)
 {
     uint64_t position = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
-    /* Each iteration fills a cell or has seen another party's progress. */
+    /* Each iteration fills a cell or has seen another process's progress. */
     for (uint32_t tries = 0; tries < TURNS_MAX(ring); tries++) {
         _Atomic uint64_t *slot = cell_at(ring, position);
         uint64_t cell = atomic_load_explicit(slot, memory_order_acquire);
@@ -82,12 +82,12 @@ ring_fill_cell(const struct shm_ring *ring, uint32_t index, struct shm_word wait
         } else if (ahead < 0) { /* not emptied since the last lap: the ring is full, or the hint was
                                  * garbage */
             return RING_CORRUPT;
-        } else if (cell_is_full(cell)) { /* another party filled it and has not moved the hint
-                                          * yet */
+        } else if (cell_is_full(cell)) { /* another process filled it and has not moved the hint
+                                            yet */
             position++;
         } else {
             uint64_t lap = position >> ring->cell_count_log2;
-            /* release: a party that sees the cell sees the waiting word written before it */
+            /* release: a process that sees the cell sees the waiting word written before it */
             if (atomic_compare_exchange_strong_explicit(slot, &cell, cell_full(lap, index, waiting),
                                                         memory_order_acq_rel,
                                                         memory_order_relaxed)) {
@@ -112,7 +112,7 @@ ring_push(const struct shm_ring *ring, const struct shm_objects *objects, uint32
                                .turn = (word_unpack(seen).turn + 1) & WORD_TURN_MAX,
                                .place = ring->place,
                                .owner = owner};
-    /* release: the popper that claims the object sees everything that the holder wrote */
+    /* release: the popper that claims the object sees everything that the owner wrote */
     if (!atomic_compare_exchange_strong_explicit(word, &seen, word_pack(waiting),
                                                  memory_order_acq_rel, memory_order_relaxed))
         return RING_LOST;
@@ -146,8 +146,8 @@ ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_
          struct shm_ticket *taken)
 {
     uint64_t position = atomic_load_explicit(&ring->shared->head, memory_order_relaxed);
-    /* Each iteration drops a cell, takes one, or has seen another party's progress. The bound is
-     * for a hostile party that refills as fast as we drop. */
+    /* Each iteration drops a cell, takes one, or has seen another process's progress. The bound is
+     * for a hostile process that refills as fast as we drop. */
     for (uint32_t tries = 0; tries < TURNS_MAX(ring); tries++) {
         _Atomic uint64_t *slot = cell_at(ring, position);
         uint64_t cell = atomic_load_explicit(slot, memory_order_acquire);
@@ -159,7 +159,7 @@ ring_pop(const struct shm_ring *ring, const struct shm_objects *objects, uint16_
         if (ahead < 0)
             return RING_CORRUPT;
         if (!cell_is_full(cell)) {
-            /* so that a hint left behind by a death does not look like work for ever */
+            /* so that a hint left behind by a death does not look like work forever */
             hint_advance(&ring->shared->head, position);
             return RING_EMPTY;
         }

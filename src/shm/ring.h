@@ -22,7 +22,7 @@
 struct shm_ring_shared {
     _Alignas(64) _Atomic uint64_t head;    /* written by poppers */
     _Alignas(64) _Atomic uint64_t tail;    /* written by pushers */
-    _Alignas(64) _Atomic uint64_t cells[]; /* each by CAS, from any party */
+    _Alignas(64) _Atomic uint64_t cells[]; /* each by CAS, from any process */
 };
 
 /* A view of a ring. The words of objects waiting in it contain `place`. */
@@ -45,8 +45,8 @@ enum { RING_CELLS_MIN = 64 };
 enum ring_result {
     RING_OK,
     RING_EMPTY,   /* pop: nothing waits here */
-    RING_LOST,    /* push: the caller does not hold the object; pop: other parties took every
-                   * object, try again later */
+    RING_LOST,    /* push: the caller does not hold the object; pop: other processes took every
+                     object, try again later */
     RING_CORRUPT, /* impossible contents: full ring, index out of range, impossible word */
 };
 
@@ -105,6 +105,6 @@ void ring_visit(const struct shm_ring *ring, void (*visit)(void *context, uint64
                 void *context);
 
 /* Step 2 of a push alone: fills a cell for an object whose word, `waiting`, already says that it
- * waits here. For repair, which owes the push of a dead party. */
+ * waits here. For repair, which owes the push of a dead owner. */
 enum ring_result ring_fill_cell(const struct shm_ring *ring, uint32_t index,
                                 struct shm_word waiting) WARN_UNUSED;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a slot: the coordinator acquires it from the free ring, each holder pushes it to the
- * next place, the next holder claims it there, and the coordinator releases it. The holder of a
- * slot also holds its blocks and may write its fields (layout.h). Each function is one transition
- * of the word.
+ * The life of a slot: the coordinator acquires it from the free ring, each owner pushes it to the
+ * next place, the next owner claims it there, and the coordinator releases it. The owner of a slot
+ * also owns its blocks and may write its fields (layout.h). Each function is one transition of the
+ * word.
  */
 #pragma once
 

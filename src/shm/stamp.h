@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stamps record where a traced request's time went. The holder of a slot writes the stamp of its
+ * Stamps record where a traced request's time went. The owner of a slot writes the stamp of its
  * stage, and the push with which it gives the slot away publishes it. After a worker's death the
  * coordinator keeps the dead worker's stamp as a lost run.
  *
@@ -38,7 +38,7 @@ region_stamp(const struct region *region, uint32_t slot, uint32_t index)
            (uint64_t)slot * count + index;
 }
 
-/* Stamps an item that the holder has taken from the ring. */
+/* Stamps an item that the owner has taken from the ring. */
 void stamp_taken(struct shm_stamp *shared, uint32_t generation, const struct stamp *stamp);
 /* Stamps the start of a run in a batch of `batch_items`. An item that runs again in a half keeps
  * the first start. */

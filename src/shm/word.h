@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two 64-bit words of the shared memory: an object's word, which alone decides where a slot or
- * block is and which party has it, and a ring's cell, which is a hint to it. DESIGN.md has the
+ * block is and which owner has it, and a ring's cell, which is a hint to it. DESIGN.md has the
  * drawing and the rules. Packing and unpacking only; nothing here touches memory.
  */
 #pragma once
@@ -16,10 +16,10 @@ struct shm_ticket {
 };
 
 enum {
-    OWNER_NONE = 0,        /* no party */
+    OWNER_NONE = 0,        /* no owner */
     OWNER_COORDINATOR = 1, /* workers are numbered from 2, never reused in a region */
     OWNER_MAX = 0xffff,
-    OWNER_KEEPER = 0xffff, /* holds kept blocks, whose parties are slots (arena.h) */
+    OWNER_KEEPER = 0xffff, /* holds kept blocks, whose owners are slots (arena.h) */
 
     PLACE_FREE = 0xff,  /* ring of free slots */
     PLACE_ERROR = 0xfe, /* ring of failed slots, read by the coordinator */
@@ -57,7 +57,7 @@ word_unpack(uint64_t packed)
     };
 }
 
-/* False for a word that no honest party writes. */
+/* False for a word that no honest process writes. */
 static inline bool
 word_possible(uint64_t packed)
 {

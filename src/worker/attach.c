@@ -98,7 +98,7 @@ worker_stop_requested(void)
     return stop_requested != 0;
 }
 
-/* ---- what we were told ---- */
+/* ---- what the coordinator sent ---- */
 
 static enum status
 string_check(const char *string, size_t room, const char *field, struct error *error)

@@ -186,7 +186,8 @@ enter_folder(struct keeper *keeper, const char *folder)
     log_info("container_folder folder=\"%s\" instead_of=\"%s\"", keeper->folder, folder);
 }
 
-/* In the child. The keeper may have died before the kernel was told to kill this with it. */
+/* In the child. The keeper may have died before the kernel was asked to kill this process with
+ * it. */
 static _Noreturn void
 become_program(const struct keeper *keeper, pid_t parent, char **argv)
 {

@@ -68,8 +68,8 @@ leave_role(struct worker *worker)
     worker->former = false;
 }
 
-/* True if the next item must run alone. Only the former pops, so it is still there afterwards;
- * should it be claimed and another one come, that one runs in company. */
+/* Returns true if the next item must run alone. Only the former pops, so it is still there
+ * afterwards; should it be claimed and another one come, that one runs in company. */
 static bool
 next_runs_alone(const struct worker *worker, const struct source *source)
 {
@@ -90,7 +90,7 @@ pop_one(struct worker *worker, struct source *source, int64_t now_ns)
         source->takes_left -= source->takes_left > 0;
         return item_take(worker, source, ticket, now_ns) ? TAKE_ITEM : TAKE_DROPPED;
     case RING_EMPTY: return TAKE_NOTHING;
-    case RING_LOST: /* in a client region no honest party refills that fast */
+    case RING_LOST: /* in a client region no honest process refills that fast */
         if (source->is_client_region)
             source_corrupt(worker, source, "ring that is refilled while it is emptied");
         return TAKE_NOTHING;

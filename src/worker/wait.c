@@ -53,8 +53,8 @@ gaps_add(struct wait_gaps *gaps, int64_t length_ns, bool arrival)
     gaps->count = 0;
     for (uint32_t i = 0; i < WAIT_OCTAVES; i++) {
         gaps->ended[i] /= 2;
-        gaps->cut[i] -= gaps->cut[i] / 2; /* rounds up: octaves that were tried in vain are tried
-                                           * less */
+        gaps->cut[i] -= gaps->cut[i] / 2; /* rounds up: octaves that were tried without success are
+                                             tried less */
     }
 }
 
