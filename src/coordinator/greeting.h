@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells the person who ran `shoald serve` where the node answers and, of each model that is loaded,
+ * Shows the user who ran `shoald serve` where the node answers and, of each model that is loaded,
  * its tensors and a command that calls it. Lines go to the log's writer, so nobody waits for the
  * reader. Loop thread.
  */
@@ -18,7 +18,7 @@ struct pipeline;
 struct greeting {
     struct model_registry *registry;
     const char *http; /* "127.0.0.1:8008"; NULL: REST is not served */
-    uint32_t models;  /* told of */
+    uint32_t models;  /* announced */
 };
 
 /* Call once the node is ready. Prints where it serves and the models of pipelines that have only

@@ -87,7 +87,7 @@ void node_refuse_to_start(void *context, const struct error *error);
 void node_drain(struct coordinator_node *node, const char *why);
 /* Ends without waiting for anything in flight. */
 void node_stop(struct coordinator_node *node);
-/* Told to end a second time: the same, and kills the workers. */
+/* Call when the node is asked to end a second time: also kills the workers. */
 void node_stop_at_once(struct coordinator_node *node, int number);
 /* A timer's: looks at what the drain waits for. */
 void node_on_drain_look(void *context);

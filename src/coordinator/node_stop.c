@@ -194,7 +194,7 @@ node_drain(struct coordinator_node *node, const char *why)
     node_on_drain_look(node);
 }
 
-/* Told to end a second time: no waiting for anything in flight. */
+/* The node was asked to end a second time: it waits for nothing in flight. */
 void
 node_stop_at_once(struct coordinator_node *node, int number)
 {

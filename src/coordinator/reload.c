@@ -191,7 +191,7 @@ reload_pipeline(struct reload *reload, struct pipeline *pipeline, struct config_
                       pipeline->name);
     else
         status = pipeline_reload(pipeline, source, config, &done, &error);
-    if (status != STATUS_OK) { /* it will not be told */
+    if (status != STATUS_OK) { /* it will not be called */
         reload->open--;
         reload_failed(reload, &error);
     }

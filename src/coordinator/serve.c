@@ -48,7 +48,7 @@ struct serve {
     struct served_model *models;
     uint32_t model_count;
     char root[PATH_MAX]; /* the folder of models; "": none */
-    const char *name;    /* of what is added, if its path does not tell; else NULL */
+    const char *name;    /* of what is added, if its path does not show it; else NULL */
 };
 
 /* ---- the named paths ---- */
@@ -235,7 +235,7 @@ add_path(struct serve *serve, const char *given, struct error *error)
     return status;
 }
 
-/* A party that can write to the server must not run code here by that. */
+/* A user who can write to the server must not run code here by that. */
 static enum status
 refuse_code(const char *uri, const char *path, struct error *error)
 {

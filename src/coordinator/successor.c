@@ -55,7 +55,7 @@ free_ports(struct config_addresses *addresses)
     }
 }
 
-/* The port that others are told is that of the first of `peers`. */
+/* The port that is published is that of the first of `peers`. */
 static void
 forget_port(struct config_mesh *mesh)
 {

@@ -232,7 +232,7 @@ struct config_mesh {
     char *registered;                      /* models registered at the start: likewise */
     struct config_addresses peers;         /* where other nodes reach this one */
     struct config_addresses upgrade_peers; /* while a predecessor has those; none: any port */
-    char *address;                         /* HOST or HOST:PORT told to them; NULL: detected */
+    char *address;                         /* HOST or HOST:PORT published to them; NULL: detected */
     struct config_tls tls;                 /* between them */
     struct config_management management;
     uint32_t scaleup_rpm;

@@ -23,7 +23,7 @@ static char *check_root(struct config_reader *reader, char *root, int line);
 
 /* ---- pipelines and stages ---- */
 
-/* All that a worker is told fits into one message of fixed size (ipc/handshake.h). */
+/* All that a worker is sent fits into one message of fixed size (ipc/handshake.h). */
 static void
 check_length(struct config_reader *reader, int line, const char *what, const char *text,
              size_t room)

@@ -14,7 +14,7 @@ enum { RECENT_EVENTS_MAX = 512 };
 
 struct recent_events;
 
-/* Every event of level info or graver goes to it from now on. There is one in a process. */
+/* Every event of level info or more severe goes to it from now on. There is one in a process. */
 struct recent_events *recent_events_start(void);
 void recent_events_stop(void);
 

@@ -45,8 +45,8 @@ struct inbound_type {
     void (*answer)(void *call, const struct rpc_answer *answer);
     void (*refuse)(void *call, enum status status, const char *text, uint32_t retry_ms);
     /* Takes over a piece of that answer ahead of its end, on any thread, not concurrently with the
-     * two. The adapter tells when it has consumed it (dispatch_taken). NULL: calls of this adapter
-     * take one answer. */
+     * two. The adapter reports when it has consumed it (dispatch_taken). NULL: calls of this
+     * adapter take one answer. */
     void (*piece)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     /* The call is an rpc_call of RPC_SERVER_STREAM, to which the mesh sends messages ahead of the
      * end by itself. Without `piece` of the sink most such calls get one answer. */

@@ -508,7 +508,7 @@ load_other_versions(void *context, const struct error *failure, const struct mod
 }
 
 /* Another choice of versions is loaded once the version that serves is unloaded, so the answer
- * tells of the new one. Requests that come in between wait. */
+ * describes the new one. Requests that come in between wait. */
 static void
 load(struct repository *repository, struct repository_order *order)
 {

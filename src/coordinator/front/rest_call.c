@@ -155,7 +155,7 @@ rest_call_cancel(struct rest_call *call)
     dispatch_cancel(&call->rest->dispatch, tag);
 }
 
-/* A gRPC caller keeps the time itself; one over HTTP is told. */
+/* A gRPC caller keeps the time itself; one over HTTP gets an answer. */
 static void
 on_late(void *context)
 {

@@ -45,7 +45,7 @@ struct rest_stream;
 struct rest_stream_type {
     /* The client has gone, or its deadline has passed. */
     void (*cancel)(struct rest_call *call);
-    /* Tells the client, cancels the call, and lets go of the request. */
+    /* Notifies the client, cancels the call, and releases the request. */
     void (*fail)(struct rest_call *call, enum status status, const char *text);
     /* Take the tag, and of another node's answer the pieces and the end. Any thread. */
     void (*tagged)(struct rest_call *call, uint64_t tag);

@@ -29,7 +29,7 @@ unsupported(struct inquiry *inquiry, const char *header, const char *value, cons
                      header, value, taken);
 }
 
-/* JSON by any of the names that common clients give it, unless they are told. */
+/* Accepts JSON under any of the names that common clients give it. */
 static enum status
 check_content(struct inquiry *inquiry)
 {

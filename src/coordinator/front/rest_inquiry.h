@@ -30,7 +30,7 @@ enum status rest_stopping(struct inquiry *inquiry);
 void rest_notify_error(const struct inquiry *inquiry);
 
 /* Asks about the path's model as the gRPC call of that method does, here or in the mesh. The call
- * is told, now or later, unless it is refused. */
+ * is answered, now or later, unless it is refused. */
 enum status rest_ask_model(struct inquiry *inquiry, struct rest_call *call, enum oip_method method,
                            int64_t deadline_ns) WARN_UNUSED;
 /* Answers an inference, now or later. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The paths of the Open Inference Protocol and of KServe's v1, what may be done with each, and how
- * the statuses of gRPC are told over HTTP. Pure.
+ * the statuses of gRPC are expressed in HTTP. Pure.
  */
 #pragma once
 

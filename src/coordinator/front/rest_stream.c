@@ -143,7 +143,7 @@ send_message(struct rest_call *call, const struct wire_message *response, enum o
     return status;
 }
 
-/* Lets go of the request, which the client has the end of. */
+/* Releases the request, whose end the client has. */
 static void
 end_answer(struct rest_call *call)
 {

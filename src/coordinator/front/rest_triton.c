@@ -89,7 +89,7 @@ read_request(struct inquiry *inquiry, struct triton_request *request)
     size_t bytes;
     const void *body = http_request_body(inquiry->request, &bytes);
     request->method = route->row->method;
-    request->ready = route->what == REST_OPENAPI; /* others do not tell their tensors */
+    request->ready = route->what == REST_OPENAPI; /* others do not report their tensors */
     if (route->what == REST_MODELS || route->what == REST_OPENAPI)
         return read_page(inquiry, request);
     const char *name = route->region[0] != '\0' ? route->region : route->model;

@@ -52,7 +52,7 @@ struct stream_message {
     bool is_final;
     size_t bytes;        /* counted as unread */
     uint64_t mesh_bytes; /* of another node's piece */
-    bool is_owed;        /* it is one, of which the mesh is told when it has left */
+    bool is_owed;        /* it is one, which is reported to the mesh when it has left */
     unsigned char *data; /* what is not lent */
     size_t data_bytes;
     size_t piece_count;

@@ -364,7 +364,7 @@ control_create(struct loop *loop, const char *counters_path, const struct contro
 void
 control_accept(struct control *control)
 {
-    /* a socket tells its callers the process that called `listen` last */
+    /* a socket reports to its callers the process that called `listen` last */
     CHECK(listen(control->fd, CALLS_MAX) == 0);
     control->watch = loop_watch_add(control->loop, control->fd, on_caller, control);
 }

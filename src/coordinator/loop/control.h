@@ -37,7 +37,7 @@ void control_destroy(struct control *control);
 
 /* `error` NULL: done, and `text` says what. The caller may be gone. */
 void control_answer(struct control_call *call, const struct error *error, const char *text);
-/* Tells the caller what has happened so far; its answer follows. */
+/* Reports the progress to the caller; its answer follows. */
 void control_tell(struct control_call *call, const char *progress);
 /* Done, but the caller has more to ask before the node ends: its connection is kept until it hangs
  * up. */

@@ -34,5 +34,5 @@ void drains_refuse(struct control_call *call);
 /* Answers all: the node has drained. Their connections are kept (control.h), because an operator
  * asks next where the last models went. */
 void drains_notify(struct drains *drains, const struct drain_rest *rest);
-/* Tells those without an answer that the node stops. */
+/* Answers those without an answer that the node stops. */
 void drains_stop(struct drains *drains);

@@ -34,7 +34,7 @@ struct signals_handler {
 enum status signals_start(struct loop *loop, const struct signals_handler *handler,
                           struct error *error) WARN_UNUSED;
 
-/* The loop has ended and is told nothing more. */
+/* The loop has ended and gets no more events. */
 void signals_end_loop(void);
 
 /* Ends the process with `exit_code` unless it ends by itself within `timeout_ns`. `what` is kept

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Facts of this node that its record tells others: its address, its version, the time.
+ * Facts of this node that its record publishes: its address, its version, the time.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The owners of a call. The runner owns it from runner_call until it is over, which the runner says
- * in one of three ways (runner.h); call_over notes it once, on any thread. A try holds it until it
- * is told (request_type), and a thread that looks it up by its tag holds it meanwhile. The caller
- * is answered once, by the thread that sets `answered`.
+ * in one of three ways (runner.h); call_over notes it once, on any thread. A try holds it until its
+ * end is reported (request_type), and a thread that looks it up by its tag holds it meanwhile. The
+ * caller is answered once, by the thread that sets `answered`.
  *
- * A caller that goes: `gone` is set before the runner is told. If the call is being served then, it
- * is over when its try ends; that end sees `gone`, because both take the runner's lock.
+ * A caller that goes: `gone` is set before the runner is notified. If the call is being served
+ * then, it is over when its try ends; that end sees `gone`, because both take the runner's lock.
  */
 #include "coordinator/mesh/mesh_call.h"
 
@@ -36,8 +36,8 @@ struct mesh_call {
     const struct inbound_type *type; /* by which `call`, the caller's, is answered */
     void *call;
     int64_t begun_ns;
-    struct mesh_many *many; /* if it is a part of several: told instead of the caller, and `call` is
-                               not touched */
+    struct mesh_many *many; /* if it is a part of several: gets the end instead of the caller, and
+                               `call` is not touched */
     uint32_t part;
     struct native_origin origin; /* its trace, until it is served; guarded by the runner's lock */
     struct rpc_kept *kept;
@@ -212,7 +212,7 @@ static const struct runner_call_type call_type = {on_serve, on_answer};
 
 /* ---- as a request that is passed on ---- */
 
-/* The owner of the try may write the refusal: the runner has not been told its end yet. */
+/* The owner of the try may write the refusal: its end has not been reported to the runner yet. */
 static void
 keep_refusal(struct mesh_call *call, const struct runner_end *end)
 {

@@ -50,7 +50,7 @@ struct mesh_call_start {
     bool is_awaited; /* with a flow_queue: neither its first message nor its end has come */
     struct native_origin origin;
     struct rpc_kept *kept;  /* its message, if it is kept already; NULL: it is not */
-    struct mesh_many *many; /* told the end instead of the caller; NULL: no part of several */
+    struct mesh_many *many; /* gets the end instead of the caller; NULL: no part of several */
     uint32_t part;
 };
 
@@ -70,13 +70,13 @@ const struct mesh_calls_options *mesh_calls_options(const struct mesh_calls *cal
 
 /*
  * Prepares a call, which must begin within the same callback; its owner gets a reference. NULL: it
- * cannot be made, and nobody was told. One of the next three functions must follow, once.
+ * cannot be made, and nobody was notified. One of the next three functions must follow, once.
  */
 struct mesh_call *mesh_call_prepare(struct mesh_calls *calls, const struct mesh_call_start *start,
                                     struct error *error) WARN_UNUSED;
 void mesh_call_go(struct mesh_call *call);
-void mesh_call_drop(struct mesh_call *call);    /* as if cancelled: its `many` is told */
-void mesh_call_discard(struct mesh_call *call); /* nobody is told */
+void mesh_call_drop(struct mesh_call *call);    /* as if cancelled: its `many` is notified */
+void mesh_call_discard(struct mesh_call *call); /* nobody is notified */
 
 /* Ends a call that nobody waits for any more, if it has not ended. Call only after it has begun or
  * was dropped. */

@@ -53,7 +53,8 @@ struct mesh_hosting {
     enum hosting_rest rest;
     int64_t needed_ns; /* when a model needed it last, or it was started */
     bool is_ending;
-    int64_t stop_at_ns; /* while it ends: its calls have until then; TIME_NEVER_NS: it was told */
+    int64_t stop_at_ns; /* while it ends: its calls have until then; TIME_NEVER_NS: it was asked to
+                           end */
     bool is_labelled;   /* it has been READY: the node has its labels */
     bool is_aimed;      /* the node's external runtime is there */
     uint64_t aimed_at;  /* its starts then */
@@ -212,7 +213,7 @@ follow(struct mesh_hosting *hosting, const struct supervisor_view *view)
         aim_away(hosting);
 }
 
-/* ---- what this node tells ---- */
+/* ---- this node's report ---- */
 
 struct hosting_told {
     const char *state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs one of the mesh's ServingRuntimes on this node: chooses it, claims a replica, starts its
- * containers, makes it the node's external runtime, and tells of it
- * (serving/runtimes/DESIGN.md, rules N).
+ * containers, makes it the node's external runtime, and reports on it (serving/runtimes/DESIGN.md,
+ * rules N).
  *
  * Loop thread.
  */

@@ -16,7 +16,7 @@ struct mesh_loads {
     uint32_t pipeline_count;
     struct model_registry *registry;
     const struct config *shared; /* an external runtime loads models, too (mesh_types.h); or NULL */
-    struct mesh_runner *runner;  /* is told the results of loads; set before the first one */
+    struct mesh_runner *runner;  /* gets the results of loads; set before the first one */
 };
 
 struct runner_runtime mesh_loads_for_runner(struct mesh_loads *loads);

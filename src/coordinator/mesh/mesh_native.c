@@ -34,7 +34,7 @@ struct native {
     struct payload_builder late_builder; /* of tries that waited; guarded by late_lock */
 };
 
-/* One try, from native_serve until it is told. */
+/* One try, from native_serve until its end is reported. */
 struct native_try {
     struct native *native;
     struct peer_request *request;
@@ -45,15 +45,15 @@ struct native_try {
     char *model;
     int64_t deadline_ns;
     uint64_t caller;
-    /* Of one that is told later: */
+    /* Set if the end is reported later: */
     enum status status;
     char *text;    /* NULL: none */
     void *payload; /* of the answer; NULL: none */
     size_t payload_bytes;
 };
 
-/* The try that this thread submits now, and whether this thread answered it meanwhile, in vain.
- * If another thread has answered it, `tried` is gone. */
+/* The try that this thread submits now, and whether this thread has ended it meanwhile. If another
+ * thread has answered it, `tried` is gone. */
 struct submitting {
     const struct native_try *tried;
     bool ended;
@@ -101,7 +101,7 @@ tell(struct native_try *tried, const struct rpc_answer *answer)
     try_free(tried);
 }
 
-/* As tell; an end behind pieces that wait is told later. */
+/* Like tell(), but an end behind pieces that wait is reported later. */
 static void
 tell_in_order(struct native_try *tried, const struct rpc_answer *answer)
 {
@@ -305,7 +305,7 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
 /* ---- the small methods ---- */
 
 /* Of a model that is loaded here, under any name that the caller has for it. The answer is there at
- * once, and told later: we are under the lock. */
+ * once, but is reported later: we are under the lock. */
 static enum runner_begun
 notify_of(struct native_try *tried, enum oip_method method, const char *id)
 {
@@ -390,8 +390,8 @@ await_exchange(struct peer_request *request, struct native_try *tried)
     return former;
 }
 
-/* As native_serve, of a try that has waited. It may be NOT_HERE by now; all else that would end a
- * try at once does so here as well, outside the runner's lock. */
+/* Like native_serve(), of a try that has waited. It may be NOT_HERE by now; all else that would end
+ * a try at once does so here as well, outside the runner's lock. */
 static void
 serve_late(struct native_try *tried)
 {
@@ -473,7 +473,7 @@ await_message(struct native_try *tried, const struct runner_attempt *attempt, ui
     struct peer_flow_kept *kept =
         peer_flow_attach(request->flow, PEER_FLOW_AWAITED, &awaited_message, request, &closed);
     if ((kept == NULL && !closed) || await_exchange(request, NULL) == NULL)
-        goto out; /* it waits, or was told already */
+        goto out; /* it waits, or was reported already */
     if (kept == NULL)
         notify_failure_later(tried, STATUS_INVALID_ARGUMENT, NO_MESSAGE);
     else if (kept->next != NULL)

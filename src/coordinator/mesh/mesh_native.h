@@ -38,7 +38,8 @@ struct runner_runtime native_for_runner(struct native *native);
 /* Call before the runner starts. */
 void native_bind(struct native *native, struct mesh_runner *runner);
 
-/* A pipeline has begun or ceased to serve; the runner is told when all do for the first time. */
+/* A pipeline has begun or ceased to serve; the runner is notified when all do for the first
+ * time. */
 void native_update(struct native *native);
 
 /* The reason why a pipeline did not take a request that another node's pipeline may take. */

@@ -141,7 +141,7 @@ pump(struct mesh_pieces *pieces)
     }
 }
 
-/* Locked. True for the one caller that tells the end. */
+/* Locked. Returns true to the one caller that reports the end. */
 static bool
 takes_end(struct mesh_pieces *pieces)
 {
@@ -173,7 +173,7 @@ mesh_pieces_taken(void *request, uint64_t cost)
 {
     struct mesh_pieces *pieces = find(request);
     if (pieces == NULL)
-        return; /* its end was told */
+        return; /* its end was reported */
     pthread_mutex_lock(&pieces->lock);
     CHECK(cost <= pieces->out);
     pieces->out -= cost;

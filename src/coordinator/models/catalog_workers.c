@@ -182,7 +182,7 @@ notify_to_load(struct worker_models *worker_models, void *context)
 }
 
 /* Once a worker has died of it, one at a time: other workers that are loading it are waited for
- * first. A lane that is to take over is told when they are done. */
+ * first. A lane that is to take over is notified when they are done. */
 void
 catalog_notify_to_load(struct model *model)
 {

@@ -2,16 +2,13 @@
 /*
  * State shared by the catalog's files; nobody else includes it.
  *
- *     models.c         the registry: ids, what callers and registrars ask for (models.h)
- *     model_describe.c what callers are told of a model
- *     model_list.c     all models in order
- *     catalog.c        one model's way through its states, and the loop's turns
- *     catalog_load.c   the next load, its predicted size, room for it
- *     replacement.c    listed models, and those whose files have changed
- *     catalog_workers.c  what places and lanes report
- *     worker_models.c         one worker: its orders and answers
- *     model_wait.c     requests that wait for their model
- *     model_cache.c          budget, order of use, queue: pure
+ *     models.c the registry: ids, what callers and registrars ask for (models.h) model_describe.c
+ *     what callers get to know of a model model_list.c all models in order catalog.c one model's
+ *     way through its states, and the loop's turns catalog_load.c the next load, its predicted
+ *     size, room for it replacement.c listed models, and those whose files have changed
+ *     catalog_workers.c what places and lanes report worker_models.c one worker: its orders and
+ *     answers model_wait.c requests that wait for their model model_cache.c budget, order of use,
+ *     queue: pure
  *
  * The registry's lock guards the members marked [lock]. Other threads write, with the lock, only
  * what requests change: users of a model, the time of its last use, requests that wait for it. The
@@ -254,7 +251,7 @@ void model_set_releases(struct model *model, const char *releases);
 /* Calls `done` from the loop, soon. */
 void notify_later(struct model_registry *registry, model_done *done, void *context,
                   const struct error *error, const struct model_facts *facts);
-/* Tells all of them, soon: they may give any order in turn. */
+/* Notifies all of them, soon: they may give any order in turn. */
 void waiters_end(struct model_registry *registry, struct model_waiter **waiters,
                  const struct error *error, const struct model_facts *facts);
 
@@ -360,7 +357,7 @@ void model_fail_waiting(struct model *model, const struct lane *only, enum statu
                         const char *text);
 /* Fails those that came back from a worker that did not hold it. */
 void model_fail_returned(struct model *model, enum status status, const char *text);
-/* Fails requests that wait in vain: cancelled, late, or in a lane that cannot go on. */
+/* Fails requests that can no longer be served: cancelled, late, or in a lane that cannot go on. */
 void model_sweep(struct catalog *catalog, int64_t now_ns);
 
 /* ---- worker_models.c, for the catalog ---- */
@@ -408,7 +405,7 @@ struct model_reach {
     uint64_t bytes;  /* that they hold of it */
 };
 struct model_reach catalog_reach(struct model *model);
-/* Tells every worker to load it that has not been told yet. */
+/* Sends the order to load it to every worker that has not received it yet. */
 void catalog_notify_to_load(struct model *model);
 /* Replaces workers whose load exceeds `load_timeout_ms`. */
 void catalog_end_late(struct catalog *catalog, int64_t now_ns);

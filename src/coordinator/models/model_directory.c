@@ -545,7 +545,7 @@ examine_all(struct model_directory *directory, struct error *error)
 }
 
 /* Entries that the look did not meet are gone, or were renamed beneath it: a second look
- * tells. */
+ * decides. */
 static void
 examine_unseen(struct model_directory *directory)
 {

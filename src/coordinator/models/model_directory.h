@@ -14,7 +14,7 @@
  *     it stays listed as it was.
  *  4. While the root cannot be read, nothing changes.
  *
- * inotify tells of changes in the root; every DIRECTORY_LOOK_NS all of it is looked at, because of
+ * inotify reports changes in the root; every DIRECTORY_LOOK_NS all of it is looked at, because of
  * changes inside the sub-directories and lost events. A thread of its own, of low priority, does
  * that, so a slow file system does not stop the loop, which only takes in the changes,
  * DIRECTORY_CHANGES_MAX at a time.

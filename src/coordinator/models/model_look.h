@@ -74,8 +74,8 @@ int look_compare_releases(const char *a, const char *b);
 /* The file in a model's directory that holds its key. */
 #define LOOK_KEY_NAME "key.json"
 
-/* `now_unix_ns` 0: everything counts as settled. Sets `error` for LOOK_FOREIGN, LOOK_UNFIT and
- * LOOK_UNSURE. Leaves `look->kind` if the entry cannot be opened. */
+/* `now_unix_ns` 0: everything counts as written completely. Sets `error` for LOOK_FOREIGN,
+ * LOOK_UNFIT and LOOK_UNSURE. Leaves `look->kind` if the entry cannot be opened. */
 enum look_result look_at_model(int root_fd, const char *name, int64_t now_unix_ns,
                                struct model_look *look, struct error *error);
 

@@ -6,7 +6,7 @@
  *
  * A waiting request is REQUEST_WAITING: the coordinator holds its slot, and an answer to it can
  * only be forged. The thread that takes it out of that state by a CAS answers it or sends it on:
- * the thread that fails a whole lane, or the loop thread. The list only tells the loop thread where
+ * the thread that fails a whole lane, or the loop thread. The list only shows the loop thread where
  * to look; the answering thread removes the request from it afterwards (model_end), with the lock.
  */
 #include "base/clock.h"
@@ -343,7 +343,7 @@ model_came_back(struct request *request, struct shm_ticket ticket, uint32_t stag
     }
 }
 
-/* ---- in vain ---- */
+/* ---- requests that can no longer be served ---- */
 
 enum waiting_kind { WAITING_ALL, WAITING_RETURNED };
 
@@ -386,7 +386,7 @@ model_fail_returned(struct model *model, enum status status, const char *text)
     fail_waiting(model, WAITING_RETURNED, NULL, status, text);
 }
 
-/* Why it waits in vain; STATUS_OK: it may wait on. */
+/* The reason why it can no longer be served; STATUS_OK: it may wait on. */
 static enum status
 in_vain(const struct waiting *waiting, int64_t now_ns, struct error *error)
 {

@@ -500,7 +500,7 @@ model_set_mark(struct model *model, enum model_mark mark)
     registry_unlock(model->registry);
 }
 
-/* Logs where it was, and tells the caller only what. */
+/* Logs where it was, but answers the caller only what it was. */
 static void
 refuse(struct catalog *catalog, const struct model_spec *spec, struct error *error,
        model_done *done, void *context)

@@ -12,7 +12,7 @@
  *      Requests that come in between wait.
  *  R4. A model that is not loaded has no successor: R3 without the unload.
  *  R5. If there is no old model, and a lower release of it lies there, that is its next source. It
- *      is told like R2: why the higher one is not served.
+ *      is reported as by R2: why the higher one is not served.
  */
 #include <stdio.h>
 #include <stdlib.h>

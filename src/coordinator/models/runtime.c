@@ -152,7 +152,7 @@ find_catalog(struct runtime_ask *ask, struct error *error)
                      type);
 }
 
-/* FAILED_PRECONDITION and INVALID_ARGUMENT tell a mesh that nothing was begun. */
+/* FAILED_PRECONDITION and INVALID_ARGUMENT show a mesh that nothing was begun. */
 static enum status
 may_load(struct runtime_ask *ask, struct error *error)
 {

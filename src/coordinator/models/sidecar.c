@@ -74,7 +74,7 @@ ignore(char list[SIDECAR_IGNORED_BYTES], const char *member, size_t bytes)
     char name[64];
     size_t used = strlen(list);
     const char *found = list;
-    if (bytes == 0) { /* it would be found everywhere, for ever */
+    if (bytes == 0) { /* it would be found everywhere, forever */
         member = "\"\"";
         bytes = strlen(member);
     }

@@ -159,7 +159,7 @@ target_leave(struct target *target)
     target->model = NULL;
 }
 
-/* ---- what can be told ---- */
+/* ---- descriptions of targets ---- */
 
 enum status
 target_notify(const struct target_scope *scope, const struct oip_named *named,

@@ -20,7 +20,7 @@ struct worker_models *worker_models_open(struct catalog *catalog, struct pool_me
 /* The process is dead: reads the answers that it sent before. True: it died at a load or a
  * prediction. */
 bool worker_models_last_words(struct worker_models *worker_models);
-/* Forgets all that it held and tells the catalog of each model. NULL is ignored. */
+/* Forgets all that it held and notifies the catalog of each model. NULL is ignored. */
 void worker_models_close(struct worker_models *worker_models);
 
 struct pool_member *worker_models_member(const struct worker_models *worker_models);

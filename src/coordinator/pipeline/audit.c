@@ -235,7 +235,7 @@ judge_slot(struct audit_look *look, uint64_t use, const struct audit_watched *wa
     struct shm_word word = word_unpack(watched->word);
     enum request_state state = use_state(use);
     if (state == REQUEST_ADMITTED || state == REQUEST_ANSWERED)
-        return NULL; /* ours; its release will tell */
+        return NULL; /* ours; its release will show it */
     if (state == REQUEST_WAITING)
         return word.held && word.owner == OWNER_COORDINATOR &&
                        word.generation == use_generation(use)

@@ -6,8 +6,8 @@
  *
  * Threads. Front threads call `lane_submit` and `lane_cancel`; front threads and the lane's gather
  * thread call `lane_gather`; the loop thread calls everything else. The request path takes no lock:
- * the region's words decide which party has a slot, `request.use` (private, one CAS) which thread
- * answers.
+ * the region's words decide which process owns a slot, `request.use` (private, one CAS) which
+ * thread answers.
  *
  * Lifetime. `refs` counts the requests in the lane, and one for the pipeline. Lane structs are
  * never freed while front threads run, so lane_ref can refuse a stale pointer or tag; the region is
@@ -42,7 +42,7 @@ struct submission;
 /* The ways to answer a request: exactly one of them, once, on any thread. `call` is the
  * submitter's. */
 struct request_sink {
-    /* Tells the tag for lane_cancel, before the request can be answered. May be NULL. */
+    /* Passes the tag for lane_cancel, before the request can be answered. May be NULL. */
     void (*tagged)(void *call, uint64_t tag);
     void (*reply)(void *call, const struct rpc_piece *pieces, size_t piece_count);
     /* Passes a message with a part of the answer, before the answer and in order. Nothing of it is
@@ -321,7 +321,8 @@ lane_return_wait_place(struct lane *lane)
     CHECK(before != 0);
 }
 
-/* A thread met an impossible word: tells the loop thread, once, to condemn the lane. */
+/* Call when a thread met an impossible word: notifies the loop thread, once, which condemns the
+ * lane. */
 void lane_report_corrupt(struct lane *lane, const char *what);
 
 /* The request of a ticket from the region; NULL: no such request is in flight. */

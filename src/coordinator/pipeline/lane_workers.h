@@ -35,7 +35,7 @@ enum publish_extent {
 
 struct lane_workers {
     /* Starts a process for each worker of the lane. `*pools` is set before the first start can
-     * fail; pipeline_on_start_failed is told of failures. */
+     * fail; pipeline_on_start_failed gets failures. */
     void (*create)(const void *context, struct pipeline *pipeline, struct lane *lane,
                    struct worker_pools **pools);
     /* Called when no process is left. */
@@ -50,7 +50,7 @@ struct lane_workers {
     struct worker_process (*process)(const struct worker_pools *pools, uint32_t stage,
                                      uint32_t index);
     void (*publish)(struct worker_pools *pools, enum publish_extent extent);
-    /* The lane ends or has a successor: each owner of a local client's region is told when no
+    /* The lane ends or has a successor: each owner of a local client's region is notified when no
      * worker is in it any more. */
     void (*end_client_regions)(struct worker_pools *pools);
     struct client_region_counts (*count_client_regions)(const struct worker_pools *pools);

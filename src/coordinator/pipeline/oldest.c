@@ -53,7 +53,7 @@ look_through(struct oldest *oldest, const struct lane *lane)
     }
 }
 
-/* ---- its stage and holder ---- */
+/* ---- its stage and owner ---- */
 
 struct whereabouts {
     enum oldest_where where;

@@ -25,7 +25,7 @@ struct outage {
 void outage_init(struct outage *outage);
 void outage_fini(struct outage *outage);
 
-/* Callers are told `why` without absolute paths, which only the log has. */
+/* Callers get `why` without absolute paths, which only the log has. */
 void outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const char *advice,
                 const char *why);
 

@@ -45,7 +45,7 @@ pieces_leave(struct request *request, uint32_t generation, enum request_state to
     return left;
 }
 
-/* The rest of the answer is dropped, and the modelet told to give up. */
+/* Drops the rest of the answer and tells the modelet to give up. */
 static void
 break_off(struct lane *lane, struct request *request, struct shm_ticket ticket, enum status status)
 {
@@ -133,7 +133,7 @@ uint32_t
 pieces_gather(struct lane *lane, struct payload_view *view)
 {
     if (!pieces_have_come(lane) || pthread_mutex_trylock(&lane->pieces_lock) != 0)
-        return 0; /* the holder of the lock goes on until the ring is empty, or comes back */
+        return 0; /* the thread with the lock goes on until the ring is empty, or comes back */
     uint32_t taken = 0;
     while (taken < PIECES_PER_TURN && take_piece(lane, view))
         taken++;

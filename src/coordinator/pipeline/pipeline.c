@@ -145,7 +145,7 @@ pipeline_start(struct pipeline *pipeline, struct error *error)
     return open_lane(pipeline, pipeline->generation, &lane, error);
 }
 
-/* Tells the owner when the pipeline begins or ceases to be able to serve. */
+/* Notifies the owner when the pipeline begins or ceases to be able to serve. */
 void
 pipeline_on_stages_changed(struct pipeline *pipeline)
 {

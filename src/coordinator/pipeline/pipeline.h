@@ -47,7 +47,7 @@ struct pipeline_options {
     const struct pipeline_events *events;
 };
 
-/* Told the end of a reload, on the loop thread. `error` NULL: the new generation serves. */
+/* Called at the end of a reload, on the loop thread. `error` NULL: the new generation serves. */
 struct pipeline_reload {
     void (*done)(void *context, struct pipeline *pipeline, const struct error *error);
     void *context;
@@ -75,7 +75,7 @@ struct pipeline {
     struct worker_pools *pools[LANES_MAX]; /* the workers of each lane */
     uint64_t region_generation;
     bool started_once; /* a lane has served: a failure to start is no longer fatal */
-    bool told_serving; /* which of `serving` and `not_serving` was told last */
+    bool told_serving; /* which of `serving` and `not_serving` was called last */
     bool stopping;
     uint32_t resets_in_a_row; /* each soon after the previous lane had begun to serve */
     int64_t serving_since_ns;
@@ -98,7 +98,7 @@ enum status pipeline_start(struct pipeline *pipeline, struct error *error) WARN_
  * Starts a new generation beside the one that serves, with its own region and workers. When all of
  * them are ready new requests go there, the old lane drains (for drain_timeout_ms at most; requests
  * left then fail) and its workers stop. If the new one does not come up, the old one goes on
- * serving. STATUS_OK: `reload` will be told, once. FAILED_PRECONDITION: a reload is under way, or
+ * serving. STATUS_OK: `reload` will be called, once. FAILED_PRECONDITION: a reload is under way, or
  * the node is stopping.
  */
 enum status pipeline_reload(struct pipeline *pipeline, struct config_source *source,
@@ -166,7 +166,7 @@ enum status pipeline_submit(struct pipeline *pipeline, struct submission *submis
 /* Tries a waiting call again; counts no refusal. `submission->lacks` says if it may wait on. */
 enum status pipeline_submit_waiting(struct pipeline *pipeline, struct submission *submission,
                                     struct error *error) WARN_UNUSED;
-/* The retry hint for a call that has waited in vain. */
+/* The retry hint for a call whose wait has timed out. */
 uint32_t pipeline_retry_ms(struct pipeline *pipeline, int64_t now_ns);
 /* The caller of a request, or of a call that waits for a slot, is gone. */
 void pipeline_cancel(struct pipeline *pipeline, uint64_t tag);

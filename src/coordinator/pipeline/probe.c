@@ -38,7 +38,7 @@ tell(struct lane_probe *probe, const struct error *error)
         probe->done(probe->lane, error);
 }
 
-/* References first: a lane that is told to serve has nothing in flight. */
+/* References first: a lane that is set to serve has nothing in flight. */
 static void
 end(struct lane_probe *probe, const struct error *error)
 {

@@ -210,7 +210,7 @@ refuse_as(struct waiter *waiter, enum counter counter)
     return IS_REFUSED;
 }
 
-/* Why the call has waited in vain, even if there is room now. */
+/* The reason for the timeout of the wait, even if there is room now. */
 static enum wait_outcome
 end_in_vain(const struct wait_queue *queue, const struct wait_pass *pass, struct waiter *waiter,
             struct error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table of services and a list of watchers under one mutex. A watcher is told a state at most
+ * A table of services and a list of watchers under one mutex. A watcher is sent a state at most
  * once in a row, under the mutex, so that all see the changes in their order. The mutex also
  * decides which thread ends a watcher's call: the one that takes the watcher off the list. The list
  * is searched by tag, never by pointer, because the memory of an ended call may be another one's

@@ -100,7 +100,8 @@ struct oip_schema {
 };
 enum status oip_read_schema(const struct wire_message *response, struct oip_schema **schema,
                             struct error *error) WARN_UNUSED;
-/* Writes a ModelReadyResponse about that model, and tells what it says. INTERNAL: it is none. */
+/* Writes a ModelReadyResponse about that model, and returns what it says. INTERNAL: it is no such
+ * response. */
 enum status oip_json_put_model_ready(struct bytes *out, const char *model,
                                      const struct wire_message *response, bool *ready,
                                      struct error *error) WARN_UNUSED;

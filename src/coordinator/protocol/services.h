@@ -26,7 +26,7 @@ void health_destroy(struct health *health);
 
 enum health_state { HEALTH_NOT_SERVING, HEALTH_SERVING };
 
-/* Sets the state of "" (the node) or a service, known from then on; tells watchers. */
+/* Sets the state of "" (the node) or a service, known from then on; notifies watchers. */
 void health_set(struct health *health, const char *service, enum health_state state);
 /* Ends all Watch streams with UNAVAILABLE: a server that stops must not wait for its watchers. */
 void health_end_watches(struct health *health);

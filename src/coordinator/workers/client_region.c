@@ -127,7 +127,7 @@ announce(struct worker_pools *pools)
     stages_awaken(region);
 }
 
-/* Tells those of the places that know it. There is room for three messages about each client
+/* Notifies those of the places that know it. There is room for three messages about each client
  * region, and a number is not reused before each of them has answered the last one. */
 static void
 notify_to_leave(struct pool_member *first, uint32_t count, uint32_t number,
@@ -290,7 +290,7 @@ worker_pools_region_admit(struct worker_pools *pools, const struct client_region
     region->fd = -1;
     for (uint32_t i = 0; i < pools->pool_member_count && status == STATUS_OK; i++) {
         struct pool_member *member = &pools->members[i];
-        if (member->state != MEMBER_READY) /* that worker is told when it is ready */
+        if (member->state != MEMBER_READY) /* that worker is notified when it is ready */
             continue;
         enum status told = tell(member, n, CLIENT_REGION_OPEN, error);
         if (told == STATUS_OK)

@@ -5,8 +5,8 @@
  * region maker. The coordinator never maps it afterwards: its client can remove pages, and a load
  * from a page that cannot be had again would kill this process.
  *
- * A client region's number is free again when every worker that was told of it has left it or is
- * dead, so the memory of client regions is bounded, however fast clients come and go. Loop thread.
+ * A client region's number is free again when every worker that received it has left it or is dead,
+ * so the memory of client regions is bounded, however fast clients come and go. Loop thread.
  */
 #pragma once
 
@@ -56,7 +56,7 @@ struct lane_client_region {
     enum client_pages pages; /* LEAVING */
     uint32_t stage; /* ENDING: the first stage in which a worker may still be busy with it */
     bool looked;    /* ENDING: a worker of that stage has left, and found nothing there; none that
-                     * had been told has died since */
+                       had received it has died since */
     int fd;
     uint64_t bytes;
     uint64_t serial;
@@ -92,7 +92,7 @@ void worker_pools_region_fini(struct worker_pools *pools);
 
 /* ---- called by the places ---- */
 
-/* The place's process serves from now on: tells it of all client regions. */
+/* The place's process serves from now on: sends it all client regions. */
 void pool_member_announce_regions(struct pool_member *member);
 /* The worker has sent a message about a client region; false: an impossible one. */
 bool member_is_told_of_region(struct pool_member *member,

@@ -4,7 +4,7 @@
  * whether the modelet is to blame.
  *
  * The attempts rule. Each request that the dead worker held at its stage is charged with the death,
- * whether it ran or waited in an open batch, as only the worker's own words tell which. A charged
+ * whether it ran or waited in an open batch, as only the worker's own words say which. A charged
  * request runs alone from then on, in every stage (slot_run_alone), so a second death charges only
  * the request that was run. The caller of a request that fails for this is suspected (suspects.h):
  * its requests run alone for a while.

@@ -53,7 +53,7 @@ idle_class_can_be_left(void)
 
 /* ---- one load ---- */
 
-/* 0 where the kernel does not tell: then all count as starved, and none waits for ever. */
+/* 0 where the kernel does not say: then all count as starved, and none waits forever. */
 static uint64_t
 cpu_ns_of(pid_t pid, pid_t tid)
 {

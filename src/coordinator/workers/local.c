@@ -174,7 +174,7 @@ log_refused(uid_t uid, pid_t pid, const struct error *error)
                      error->text);
 }
 
-/* Tells the client why, if possible, and closes. */
+/* Sends the client the reason, if possible, and closes. */
 static void
 session_refuse(struct local_session *session, const struct error *error)
 {

@@ -2,7 +2,7 @@
 /*
  * The socket for local clients (ipc/local.h), and a session for each connected client. A session
  * gives its client a region of the serving lane, and a new one when a reload replaces that lane;
- * tells it which workers have died; and ends with the client, with the node, or when too many
+ * reports to it which workers have died; and ends with the client, with the node, or when too many
  * workers died while they held its client's items. Requests do not come this way. Loop thread.
  */
 #pragma once
@@ -24,10 +24,10 @@ enum status local_create(struct loop *loop, const char *counters_path,
 void local_accept(struct local_clients *local);
 /* Leaves new clients to the process that accepts from the same socket. */
 void local_part(struct local_clients *local);
-/* The pipelines drain: tells every client. */
+/* Notifies every client that the pipelines drain. */
 void local_drain(struct local_clients *local);
-/* The clients that the node's end waits for: they were told of it and have not left yet, or may
- * still confirm that they were told. */
+/* The clients that the node's end waits for: they were notified of it and have not left yet, or may
+ * still confirm it. */
 uint32_t local_waits_for(const struct local_clients *local);
 
 /* Call after every pipeline has stopped. NULL is ignored. */

@@ -77,8 +77,8 @@ struct pool_member {
     bool scarce;           /* its start waits for descriptors, processes or memory */
     struct run_watch run_watch;
     struct beat_watch beat_watch;
-    uint32_t client_regions_told; /* bit i: the process was told of client region i and has not left
-                                     it */
+    uint32_t client_regions_told; /* bit i: the process has received client region i and has not
+                                     left it */
     uint32_t client_regions_lost; /* bit i: the process reported client region i as corrupt */
     struct worker_models *worker_models; /* the models that it holds; NULL: it loads none */
     bool died_loading;                   /* its process died of a model's load */

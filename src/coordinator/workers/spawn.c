@@ -408,7 +408,7 @@ make_socket(int *ours, int *child, struct error *error)
     return STATUS_OK;
 }
 
-/* From here on we never block: any holder of the other end can keep it open and silent. */
+/* From here on we never block: any process that has the other end can keep it open and silent. */
 static enum status
 never_wait(int fd, struct error *error)
 {

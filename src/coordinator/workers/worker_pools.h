@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker processes of a lane: starts them, learns when they are ready or dead, repairs what the
- * dead left, restarts them with back-off. Only a pidfd tells of a death. Pipelines use worker pools
+ * dead left, restarts them with back-off. Only a pidfd reports a death. Pipelines use worker pools
  * through pipeline/lane_workers.h, which says what the functions do. Loop thread.
  */
 #pragma once
