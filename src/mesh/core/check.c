@@ -15,7 +15,7 @@
 #include "mesh/core/upkeep/drain.h"
 #include "mesh/core/upkeep/preload.h"
 
-/* ---- references: each interned text has exactly as many as there are holders ---- */
+/* ---- references: each interned text has exactly as many as there are users ---- */
 
 struct references {
     const struct names *names;

@@ -260,8 +260,7 @@ enum mesh_event_kind {
     MESH_UNREACHABLE,      /* an ENSURE could not be sent to an instance */
     MESH_TXN_ENDED,        /* LOST: the current records came before it */
     MESH_CALL,
-    MESH_CALL_CANCELLED, /* if it is served here, TRY_ENDED follows when the runtime lets go of it
-                          */
+    MESH_CALL_CANCELLED, /* if it is served here, TRY_ENDED follows when the runtime releases it */
     MESH_TRY_ENDED,
     MESH_ORDER,
     MESH_ORDER_CANCELLED,

@@ -51,8 +51,8 @@ struct external_translator {
                   const struct rpc_client_request *request);
     /* Any thread: the server's name of a model, which is the id or in `name`. */
     const char *(*name)(const char *id, char name[EXTERNAL_NAME_BYTES]);
-    /* First queue's thread: the node goes over to another server, or to one that needs no
-     * translator (NULL). Requests of before end, and nothing of theirs reaches it. */
+    /* First queue's thread: the node switches to another server, or to one that needs no translator
+     * (NULL). Requests of before end, and nothing of theirs reaches it. */
     void (*turn)(void *context, const void *server);
     /* external_close: nothing is sent any more. */
     void (*stop)(void *context);

@@ -46,7 +46,7 @@ external_aim(struct external *external, const struct external_aim *aim)
         external->aim.serving = copy(aim->serving);
         external->aim.server = copy_bytes(aim->server, aim->server_bytes);
         external->is_aimed = true;
-        external->is_known = false; /* nobody is told of the former one any more */
+        external->is_known = false; /* nobody gets events of the former one any more */
     }
     pthread_mutex_unlock(&external->lock);
     if (is_open)

@@ -143,7 +143,7 @@ const char *external_name(const struct external *external, const char *id,
                           char name[EXTERNAL_NAME_BYTES]);
 /* ---- external_aim.c ---- */
 
-/* Home: goes over to the runtime that external_aim has named last, if that is news. */
+/* Home: switches to the runtime that external_aim has named last, if that is news. */
 void external_turn(struct external *external);
 /* Home: keeps the text of external->last for external_look; NULL: it is ready. */
 void external_tell(struct external *external, const char *why);

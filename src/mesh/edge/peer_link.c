@@ -343,8 +343,7 @@ leave_if_idle(struct peer_link *link)
 }
 
 /* Unlocked. Delivers the answer or message that the frame completed; if it came in parts, the first
- * one tells what it is.
- */
+ * one says what it is. */
 static void
 hand_over(struct peer_link *link, struct peer_slot *taken, int64_t start_ms)
 {

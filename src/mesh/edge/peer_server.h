@@ -49,8 +49,9 @@ int peer_server_port(const struct peer_server *server, size_t index);
  * peers.h. Callers of a server that was not started get an answer that says so. */
 void peer_server_start(struct peer_server *server, struct mesh_runner *runner, uint32_t queue);
 
-/* Any thread, once: accepts no more streams and tells each peer, behind the answers that wait for
- * it, that no more follow. The peer then ends its stream, which cancels calls without an answer. */
+/* Any thread, once: accepts no more streams and notifies each peer, behind the answers that wait
+ * for it, that no more follow. The peer then ends its stream, which cancels calls without an
+ * answer. */
 void peer_server_stop(struct peer_server *server);
 
 /* Returns, after peer_server_stop, whether a peer has yet to end its stream. One that does not

@@ -138,7 +138,7 @@ size_t peer_frame_write(const struct peer_frame *frame, unsigned char *head);
  * INVALID_ARGUMENT with a text if there is no valid frame. */
 enum status peer_frame_open(const struct wire_message *message, struct wire_cursor *cursor,
                             struct peer_frame *frame, struct error *error) WARN_UNUSED;
-/* Like peer_frame_open(), for a kept message, by the frame's offset. */
+/* Returns a cursor at a frame of a kept message, by the frame's offset. */
 struct wire_cursor peer_frame_at(const struct wire_message *message, uint64_t offset);
 
 /* Reads the head of an opened frame while its message exists. Its texts are in `texts` afterwards,

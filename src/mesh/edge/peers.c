@@ -68,8 +68,8 @@ peers_pass_on(const struct rpc_metadata *entry)
 
 /* ---- the book: locked ---- */
 
-/* Unseeded: a party that chooses ids can write to the registry and needs no collisions to do harm.
- */
+/* Unseeded: a client that chooses ids can write to the registry and needs no collisions to do
+ * harm. */
 static uint64_t
 hash_of(const char *instance)
 {

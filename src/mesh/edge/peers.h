@@ -5,7 +5,7 @@
  * report its end to the request's owner, which reports to the runner.
  *
  * Each peer and queue (thread that receives calls) share one stream, opened when the first call
- * goes there; numbers tell its calls apart. A request is answered on its own queue's thread. An
+ * goes there; numbers distinguish its calls. A request is answered on its own queue's thread. An
  * unreachable peer is known as soon as the network reports it, a silent one after nine seconds
  * without an answer to a ping; every try on it then ends UNREACHABLE, once. A deadline travels as
  * time left and is enforced by the node that has the call, whose owner cancels, and by the serving

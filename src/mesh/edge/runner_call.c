@@ -285,8 +285,7 @@ runner_call(struct mesh_runner *runner, struct runner_call *call)
     runner_unlock(runner);
 }
 
-/* The caller is gone, or no further try is allowed. The core lets go of the call in every case.
- */
+/* The caller is gone, or no further try is allowed. The core forgets the call in every case. */
 static void
 end_quietly(struct mesh_runner *runner, struct runner_call *call)
 {

@@ -2,8 +2,8 @@
 /*
  * The store's events, on the loop thread: bytes become records and events of the core. An
  * unreadable record is skipped, counted and logged: what the core knew of it stands, and writes on
- * it are lost until it is rewritten or deleted. Calls and orders that need such a write are told so
- * (runner_refuse.c).
+ * it are lost until it is rewritten or deleted. Calls and orders that need such a write get this
+ * answer (runner_refuse.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -246,7 +246,7 @@ void runner_txn_drop_all(struct mesh_runner *runner);
 void runner_refuse_record(struct mesh_runner *runner, enum store_table table, const char *id,
                           uint64_t revision, const char *text);
 /* A transaction with these compares ended without success: answers calls and orders that wait for
- * it in vain. `error`: the store's; NULL: the transaction did not reach it. */
+ * it. `error`: the store's; NULL: the transaction did not reach it. */
 void runner_refuse_txn(struct mesh_runner *runner, const struct store_compare *compares,
                        size_t count, enum store_txn_end end, const struct error *error);
 /* The store has no space for the session, without which no transaction is sent. */

@@ -27,7 +27,7 @@ struct runner_load {
     int64_t timeout_ms;
     enum load_kind kind;
     bool given_up;
-    bool ended; /* the runtime has answered, and may yet tell the size */
+    bool ended; /* the runtime has answered, and may yet report the size */
     struct runner_model model;
     char texts[];
 };

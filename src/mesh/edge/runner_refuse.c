@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Store troubles that make waiting futile. The core repeats a lost or unknown transaction, as it
- * must, but some causes do not pass by themselves, and waiting calls and orders are told:
+ * must, but some causes do not pass by themselves, and waiting calls and orders get the reason:
  *
  *   1. A record that cannot be read. The core does not know it, or only its former content, so each
  *      write on it is lost. As soon as one is, orders that need it end INTERNAL with the record and

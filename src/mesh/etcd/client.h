@@ -50,7 +50,7 @@ struct etcd {
     uint64_t token_number; /* of the last answer to that question */
     struct etcd_call *token_call;
     struct etcd_token_waits token_waits;
-    struct etcd_token_wait token_waits_end; /* while they are told: later ones wait on */
+    struct etcd_token_wait token_waits_end; /* while they are notified: later ones wait on */
 
     uint64_t cluster_id;    /* 0: unknown */
     int64_t revision_max;   /* of all answers */
@@ -61,7 +61,7 @@ struct etcd {
 
 /* ---- cluster.c ---- */
 
-/* The answer to the question for a token: keeps it and tells those that wait. */
+/* The answer to the question for a token: keeps it and notifies those that wait. */
 void etcd_token_take(struct etcd *etcd, const char *token, const struct error *error);
 /* Ends a wait: no callback follows. */
 void etcd_token_leave(struct etcd *etcd, struct etcd_token_wait *wait);

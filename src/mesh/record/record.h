@@ -120,7 +120,7 @@ enum status record_types_read(const void *value, size_t bytes, struct record_typ
 enum record_setting_kind {
     RECORD_LOG_LEVEL,
     RECORD_LOG_CALLS,        /* a line for each */
-    RECORD_TELL_DESTINATION, /* tell the caller which instance answered */
+    RECORD_TELL_DESTINATION, /* report to the caller which instance answered */
     RECORD_RATE_FOR_MORE,    /* S3, calls a minute */
     RECORD_DISABLED,         /* no new instance starts */
     RECORD_SETTING_NONE,

@@ -2,7 +2,7 @@
 /*
  * A store in etcd, under ModelMesh's keys:
  *
- *   1. A lease is kept while an instance is wanted. Two keys live under it: the instance's record,
+ *   1. A lease is kept while an instance is set. Two keys live under it: the instance's record,
  *      whose creation is the session, and then the candidate. Without the lease there is no
  * session, and a new lease is sought; if only the instance's key is lost, it is recreated.
  *   2. A mirror of the five tables and the candidates reports the content. Keys missing from a

@@ -35,7 +35,7 @@ struct etcd_store {
     struct bytes prefix;
     int64_t lease_s;
     int64_t timeout_ns;
-    struct etcd_session *lease; /* NULL: no instance is wanted */
+    struct etcd_session *lease; /* NULL: no instance is set */
     struct etcd_mirror *mirror;
     struct store_claim *instance;
     struct store_claim *candidate;

@@ -180,7 +180,7 @@ copies_tried(const struct core_call *call)
     return count;
 }
 
-/* A2: copies in the record that this call has tried in vain. */
+/* A2: copies in the record that this call has tried without success. */
 static uint32_t
 copies_in_vain(const struct mesh *mesh, const struct core_call *call,
                const struct core_model *model)

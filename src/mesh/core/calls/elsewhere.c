@@ -67,7 +67,7 @@ leave_queue(struct mesh *mesh, uint32_t number)
     }
 }
 
-/* The load counts as a copy tried in vain. */
+/* The load counts as a copy that was tried without success. */
 static void
 leave_entry(struct mesh *mesh, uint32_t number, const struct core_entry *entry)
 {

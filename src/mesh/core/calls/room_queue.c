@@ -177,7 +177,7 @@ may_go(struct mesh *mesh, struct room_queue_look *look, struct core_call *call)
     if (place_choose(&mesh->tables, &wish, &mesh->random) != NAME_NONE)
         return true;
     if (look->tick && !room_queue_may_help(mesh, call->model, call))
-        return true; /* and is told why */
+        return true; /* and gets the reason */
     look->vain++;
     if (call->tried_count == 0 && model->place_count == 0 && look->type_count < TYPES_MAX)
         look->types[look->type_count++] = model->type; /* later calls may not do more */

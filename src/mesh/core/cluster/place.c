@@ -67,7 +67,7 @@ room_of(const struct instance *instance, const struct core_model *model)
     return room > instance->pending_units ? room - instance->pending_units : 0;
 }
 
-/* E3, E4 as far as figures tell: a full node that would evict for the model. */
+/* E3, E4 as far as figures show: a full node that would evict for the model. */
 static bool
 would_evict(const struct instance *instance, const struct place_wish *wish)
 {
@@ -122,7 +122,7 @@ struct place_search {
     const struct tables *tables;
     const struct place_wish *wish;
     const struct type_rule *rule;
-    bool last_resort; /* include unreachable nodes and copies tried in vain */
+    bool last_resort; /* include unreachable nodes and copies tried without success */
 };
 
 static uint64_t

@@ -30,7 +30,8 @@ struct place_wish {
     int64_t fresh_ms; /* F3 */
     bool own;         /* P7: prefer this node if it is as good */
     bool not_self;    /* exclude this node */
-    bool again;       /* R12: a copy tried in vain may be loaded again if no other node can */
+    bool again;       /* R12: a copy tried without success may be loaded again if no other node
+                         can */
     bool roomy;       /* E6: only where there is room */
     bool urgent;      /* V3: wherever anything is loaded, however recently used */
     bool reachable;   /* unreachable nodes are not a last resort */

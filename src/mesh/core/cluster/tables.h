@@ -199,7 +199,8 @@ stamp_judge(int64_t stamp_ms)
 {
     return stamp_ms < 0 ? 0 : stamp_ms < STAMP_MAX ? stamp_ms : STAMP_MAX;
 }
-/* Applies the figures of a reply about a model (NULL: unknown) to the pool that takes it. */
+/* Like tables_notify_figures(), for the figures of a reply about a model (NULL: unknown), of the
+ * pool that takes it. */
 void tables_notify_reply(struct instance *instance, const struct core_model *model,
                          const struct mesh_figures *figures, int64_t now_ms);
 

@@ -4,7 +4,7 @@
 
 #include "mesh/core/state.h"
 
-/* D3: returns a withdrawing entry to LOADED if it is wanted again; false: it goes on leaving. */
+/* D3: returns a withdrawing entry to LOADED if it is needed again; false: it goes on leaving. */
 bool migrate_stays(struct mesh *mesh, struct core_entry *entry);
 /* D2, D3: moves the entries in `order` to other nodes; those that are loaded there leave. Returns
  * true if some are still waited for. */

@@ -2,9 +2,9 @@
 /*
  * An emptied etcd: rule W1. This node's knowledge of models and instances is all that is left of
  * them, so it is kept: routing continues, and lost records are rewritten, only where they are
- * absent: those with a copy by its holders, the others and vmodels by the leader and then by every
- * node, since the leader may not have seen them or may have started later. Each node writes a
- * limited number per second. A model whose record was lost has revision 0.
+ * absent: those with a copy by the nodes that have it, the others and vmodels by the leader and
+ * then by every node, since the leader may not have seen them or may have started later. Each node
+ * writes a limited number per second. A model whose record was lost has revision 0.
  *
  * A node that had received nothing from etcd for a while has outdated knowledge. So each node waits
  * for half the age of its knowledge: the one that saw etcd last writes first.

@@ -108,7 +108,7 @@ write(struct mesh *mesh, uint32_t number, bool promoted, bool failed)
 }
 
 /* V3. Somebody waits for the switch, so the target counts as used now; with the active model's last
- * use all other models might be newer and keep it out for ever (E4). */
+ * use all other models might be newer and keep it out forever (E4). */
 static void
 ask(struct mesh *mesh, struct vmodel *vmodel)
 {
