@@ -53,8 +53,8 @@ void client_close(struct client *client);
 
 /*
  * Checks that a gRPC server answers there, even with an error. UNAVAILABLE: none until
- * `deadline_ns`. PERMISSION_DENIED: this user may not connect to the unix socket. This tells an
- * absent node from a slow one, which answers such a call at once.
+ * `deadline_ns`. PERMISSION_DENIED: this user may not connect to the unix socket. This
+ * distinguishes an absent node from a slow one, which answers such a call at once.
  */
 enum status client_reach(struct client *client, int64_t deadline_ns,
                          struct error *error) WARN_UNUSED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The oldest requests in flight as the node last published them: the state and holder of each.
+ * The oldest requests in flight as the node last published them: the state and owner of each.
  */
 #pragma once
 

@@ -71,7 +71,7 @@ shape_text(char *room, size_t room_bytes, const int64_t *shape, uint32_t rank)
         snprintf(room + used, room_bytes - used, "]");
 }
 
-/* True if `data` holds exactly `count` elements. */
+/* Returns true if `data` holds exactly `count` elements. */
 static bool
 holds(const struct ctl_tensor *tensor, uint64_t count)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shoalctl upgrade: asks the local node to start its successor and to leave everything to it, tells
- * how far that is, and waits until the old process has ended.
+ * shoalctl upgrade: asks the local node to start its successor and to leave everything to it,
+ * reports the progress, and waits until the old process has ended.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -89,7 +89,7 @@ void http2_flush(struct http2 *http2, enum http2_moment moment);
 /* The state of the connection follows its streams, output, and session; a turn of its own follows
  * if there is more to do. Calls no handler, closes nothing. */
 void http2_settle(struct http2 *http2);
-/* The client was told to go; the connection closes when everything is answered. */
+/* The client was asked to go; the connection closes when everything is answered. */
 void http2_part(struct http2 *http2);
 /* Says, before the connection closes, which requests were not begun. */
 void http2_say_end(struct http2 *http2);
@@ -116,12 +116,12 @@ void http2_stream_on_end(struct http2_stream *stream);
 void http2_stream_on_close(struct http2_stream *stream);
 /* Bytes of the answer were framed. */
 void http2_stream_on_sent(struct http2_stream *stream, size_t bytes);
-/* Tells handlers the news of as many streams as there are now. */
+/* Notifies handlers of the events of as many streams as there are now. */
 void http2_tell_news(struct http2 *http2);
 void http2_on_time(struct http2 *http2, int64_t now_ns);
 /* An answer is complete, and not yet taken by the kernel. */
 bool http2_is_answering(const struct http2 *http2);
-/* The connection ends: handlers of open requests are told. */
+/* Notifies the handlers of open requests that the connection ends. */
 void http2_lose_streams(struct http2 *http2);
 /* Frees all, answered or not. */
 void http2_forget_streams(struct http2 *http2);

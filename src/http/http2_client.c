@@ -2,9 +2,9 @@
 /*
  * A link is a connection with the calls that it carries; nghttp2 frames them.
  *
- * A call lives until nghttp2 has closed its stream (or the link is lost) and its user was told, or
- * has cancelled it, whichever comes last. Sends and cancellations wait for the link's next turn of
- * the loop, where all of them leave together. So no callback comes from inside a function of the
+ * A call lives until nghttp2 has closed its stream (or the link is lost) and its user was notified,
+ * or has cancelled it, whichever comes last. Sends and cancellations wait for the link's next turn
+ * of the loop, where all of them leave together. So no callback comes from inside a function of the
  * header; on_writable comes while nghttp2 frames.
  *
  * A link may be lost, or its target destroyed, while its callback is on the stack: its memory stays
@@ -67,7 +67,7 @@ struct http2_call {
     int64_t started_ns;
     int64_t progress_ns;
     bool is_kept;    /* its link had served another before it */
-    bool is_over;    /* the user was told, or has cancelled it */
+    bool is_over;    /* the user was notified, or has cancelled it */
     bool is_telling; /* on_end is on the stack */
     bool is_closed;  /* by nghttp2, or with the link */
     bool has_byte;
@@ -146,7 +146,7 @@ http2_links_close(struct http_target *target)
 
 /* ---- the end of a call ---- */
 
-/* The server is told, unless nothing is left to tell it. */
+/* Notifies the server, unless nothing is left to report. */
 static void
 abandon(struct http2_call *call)
 {
@@ -188,7 +188,7 @@ end_of(const struct http2_call *call)
     return was_refused ? HTTP_CALL_DECLINED : HTTP_CALL_BROKEN;
 }
 
-/* A user that is told may cancel other calls: the search begins anew. */
+/* A user that is notified may cancel other calls: the search begins anew. */
 static void
 tell_news(struct http2_link *link)
 {
@@ -476,7 +476,7 @@ take_input(struct http2_link *link)
     return used >= 0;
 }
 
-/* Those that are over wait for nghttp2, perhaps for ever: for output that the server does not read,
+/* Those that are over wait for nghttp2, perhaps forever: for output that the server does not read,
  * or a stream that it does not allow. */
 static bool
 has_calls(const struct http2_link *link)

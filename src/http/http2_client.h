@@ -39,7 +39,7 @@ struct http2_call *http2_call_start(struct http_target *target,
 enum http_flow http2_call_send(struct http2_call *call, const void *data, size_t bytes);
 /* The request is whole. */
 void http2_call_send_end(struct http2_call *call);
-/* No callback comes any more; the server is told. */
+/* No callback comes any more; the server is notified. */
 void http2_call_cancel(struct http2_call *call);
 
 /* Between pause and resume the server may send no more than it has been allowed: 256 KiB. */

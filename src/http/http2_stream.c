@@ -6,7 +6,7 @@
  *
  * It is freed when nghttp2 has closed it and its handler has answered. A paused body keeps the
  * stream's window shut, so that no more than one window of it is held; an answer that is not read
- * stays in `out`, and its handler is told to wait.
+ * stays in `out`, and its handler is asked to wait.
  */
 #include <nghttp2/nghttp2.h>
 #include <stdio.h>
@@ -212,7 +212,7 @@ http2_is_answering(const struct http2 *http2)
     return connection->has_channel && http_channel_output_bytes(&connection->channel) > 0;
 }
 
-/* A handler that is told may answer other requests too: the search begins anew. */
+/* A handler that is notified may answer other requests too: the search begins anew. */
 void
 http2_lose_streams(struct http2 *http2)
 {
@@ -647,7 +647,7 @@ end(struct http_request *request)
         more(stream);
 }
 
-/* The handler has let go of it. */
+/* The handler has released it. */
 static void
 let_go(struct http2_stream *stream)
 {

@@ -232,7 +232,7 @@ void http_request_on_head(struct http_request *request);
 void http_request_on_body(struct http_request *request, const char *data, size_t bytes);
 /* Hands the whole request over. */
 void http_request_on_end(struct http_request *request);
-/* Tells the handler of an open request that its answer will be dropped. */
+/* Notifies the handler of an open request that its answer will be dropped. */
 void http_request_lose(struct http_request *request);
 /* The head announces a body. */
 bool http_request_has_body(const struct http_request *request);

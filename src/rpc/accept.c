@@ -4,7 +4,7 @@
  *
  * The library can accept by itself, but stops for good when descriptors first run out, and limits
  * neither connections in total nor per machine. Its listener "external:" accepts connections from
- * outside: a pointer argument of the server tells it where to write the address of a handler, a C++
+ * outside: a pointer argument of the server says where to write the address of a handler, a C++
  * object whose one method takes a descriptor. Nothing in the C interface calls that method, so it
  * is called here through the object's table (Itanium ABI: two entries for the destructor, then the
  * method). Unlike grpc_server_add_channel_from_fd this keeps TLS and the peer's address. The object
@@ -409,7 +409,7 @@ is_held(struct rpc_acceptor *acceptor, uint32_t index)
     return held;
 }
 
-/* True if a connection has ended. */
+/* Returns true if a connection has ended. */
 static bool
 on_event(struct rpc_acceptor *acceptor, const struct epoll_event *event)
 {

@@ -86,7 +86,7 @@ rpc_client_create(const struct rpc_client_options *options, struct rpc_client **
     atomic_fetch_add_explicit(&client->queue->client_count, 1, memory_order_relaxed);
     client->core = channel_create(options, &client->message_bytes_max);
     *out = client;
-    /* A channel with an invalid target fails from the start and for ever: a watch of it would never
+    /* A channel with an invalid target fails from the start and forever: a watch of it would never
      * end. */
     grpc_connectivity_state state = grpc_channel_check_connectivity_state(client->core, 0);
     if (state == GRPC_CHANNEL_IDLE)

@@ -162,7 +162,7 @@ struct rpc_queue {
     atomic_uint handed_over;       /* rpc_queue_hand_over */
     atomic_bool stopped;           /* only clients keep it from ending */
     atomic_uint client_count;      /* clients bound to it */
-    bool closing;                  /* the completion queue was told to shut down */
+    bool closing;                  /* the completion queue is shutting down */
     bool closed;                   /* and has done so */
     struct rpc_later *later;       /* to run at the end of this step */
     struct rpc_later *later_still; /* queued in a full step: to run after the next one */
@@ -232,8 +232,9 @@ struct rpc_server {
     atomic_bool stopping;
     size_t message_bytes_max;
     int64_t send_timeout_ns; /* 0: none */
-    struct rpc_queue *host;  /* a guest's queue; NULL: it has its own */
-    bool has_failed;         /* a guest whose creation failed: freed at STOPPED */
+    struct rpc_queue *host;  /* the queue of another server that it uses; NULL: it has its own */
+    bool has_failed;         /* it uses another server's queue, and its creation failed: freed at
+                                STOPPED */
 };
 
 /* ---- library.c: the library's value types ---- */

@@ -9,7 +9,7 @@
  *
  *   1. rpc_server_refuse closes the listeners. A call that arrives from then on is answered
  * UNAVAILABLE for any method, without waiting for its message.
- *   2. rpc_server_is_quiet tells when callers have stopped calling, or have had their time.
+ *   2. rpc_server_is_quiet reports when callers have stopped calling, or have had their time.
  *   3. rpc_server_end waits for the replies that are under way, and shuts the connections down
  *      before it shuts the library down: no CANCELLED can be written any more. A caller whose call
  *      was not read yet loses its connection, which each client reports as UNAVAILABLE.

@@ -450,7 +450,7 @@ void rpc_call_answer(struct rpc_call *call, const struct rpc_answer *answer);
  * messages. `text` may be NULL; it is copied and cut at 1 KiB, and the library percent-encodes
  * bytes that are illegal in a status message. */
 void rpc_call_finish(struct rpc_call *call, enum status status, const char *text);
-/* Like rpc_call_finish(), with a status other than OK; tells the client in the trailer
+/* Like rpc_call_finish(), with a status other than OK; sends the client in the trailer
  * `grpc-retry-pushback-ms` how long to wait before a retry. 0: no trailer. */
 void rpc_call_refuse(struct rpc_call *call, enum status status, const char *text,
                      uint32_t retry_ms);
@@ -561,7 +561,7 @@ struct rpc_client_options {
     int64_t keepalive_timeout_ns;
     int64_t connect_timeout_ns; /* of one attempt; 0: 1 s */
     /* rpc_client_state may have changed. On the stepping thread, until rpc_client_destroy returns
-     * or shortly after; NULL: not told. */
+     * or shortly after; NULL: not reported. */
     void (*on_state)(void *context);
     void *context;
 };

@@ -12,7 +12,7 @@
  *   5. Its next step reaches the end of the queue and returns -1, as all later ones do.
  *   6. rpc_server_destroy.
  *
- * A guest uses another's queue. Until it is stopped, its live armed calls keep that queue from
+ * A server may use another's queue. Until it is stopped, its live armed calls keep that queue from
  * ending; then the library does, which has yet to put STOPPED into it.
  */
 #include <stdlib.h>

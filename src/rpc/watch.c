@@ -2,7 +2,7 @@
 /*
  * Callers that do not read their answers. An answer holds its lent bytes, a slot and its memory,
  * until the transport has written it: a caller with a closed HTTP/2 window that answers pings would
- * hold it for ever, in spite of any deadline. So each call records since when the transport holds
+ * hold it forever, in spite of any deadline. So each call records since when the transport holds
  * something of it, and the stepping thread checks all calls a few times a second.
  *
  *   1. Over the send time-out, and one more second for each SLOW_BYTES: ended.

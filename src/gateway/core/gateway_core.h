@@ -26,7 +26,7 @@ enum {
     GATEWAY_BANDS_CONFIGURED_MAX = 16,
     GATEWAY_BANDS_MAX = 256, /* priorities in use at a time, in each set of pools */
     GATEWAY_WAIT_BUCKETS = 10,
-    GATEWAY_REASONS_MAX = 8, /* endpoints that are told for one choice */
+    GATEWAY_REASONS_MAX = 8, /* endpoints that are reported for one choice */
     GATEWAY_ROUTES_MAX = 1024,
     GATEWAY_TARGETS_MAX = 4096,
     GATEWAY_ROLLOUTS_MAX = 64,

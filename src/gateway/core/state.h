@@ -325,7 +325,7 @@ uint32_t queue_opened(struct gateway *gateway);
 void queue_reopen(struct gateway *gateway);
 /* Moves waiting requests to those of their pools after other routes were taken. */
 void queue_regroup(struct gateway *gateway);
-/* Like queue_remove(), but also charges the request. */
+/* Like queue_remove(), but also charges the flow of the request. */
 void queue_serve(struct gateway *gateway, uint32_t number);
 /* A request whose time is over (F6), or NONE. */
 uint32_t queue_expired(struct gateway *gateway);

@@ -121,5 +121,5 @@ void member_forget_loaded(struct endpoint_member *member);
 
 /* Ends in on_scraped. */
 void member_scrape(struct endpoint_member *member);
-/* The endpoint is no longer usable, or is freed: forgets what it told. */
+/* The endpoint is no longer usable, or is freed: forgets what it reported. */
 void member_forget(struct endpoint_member *member);

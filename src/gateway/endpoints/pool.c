@@ -341,7 +341,7 @@ list(struct endpoint_pool *pool)
     return count;
 }
 
-/* An endpoint that is wanted, by its address. */
+/* A configured endpoint, by its address. */
 struct wanted_endpoint {
     struct hash_entry entry;
     const struct endpoint_entry *wanted;

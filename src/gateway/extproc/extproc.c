@@ -12,7 +12,7 @@
 
 enum {
     MESSAGE_HEAD_BYTES = 1 << 20,
-    OTHER_STREAMS = 64, /* health, and requests that are told that there are too many */
+    OTHER_STREAMS = 64, /* health, and requests whose answer is that there are too many */
 };
 
 static const char process_path[] = "envoy.service.ext_proc.v3.ExternalProcessor";

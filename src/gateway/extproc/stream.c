@@ -138,7 +138,7 @@ send_pieces(struct extproc_stream *stream, enum extproc_phase phase, struct wire
     } while (left > 0);
 }
 
-/* Sends on `rpc` what the client is told, and ends the stream. */
+/* Sends the client its answer on `rpc`, and ends the stream. */
 static void
 tell(struct grpc_stream *rpc, const struct openai_error *error, const char *details)
 {

@@ -462,7 +462,7 @@ listen_all(struct llm_proxy *proxy, struct error *error)
                        NULL, error);
 }
 
-/* The time is over for a request whose answer has not begun: its client is told. */
+/* The time is over for a request whose answer has not begun: its client gets an error. */
 static void
 drain_refuse(struct exchange *exchange)
 {

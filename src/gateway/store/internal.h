@@ -17,7 +17,7 @@ enum { STORE_NAME_BYTES = 256, STORE_ID_BYTES_MAX = 768 };
  * written. */
 #define STORE_AGAIN_NS ((int64_t)NS_PER_S)
 
-/* A record: an object, what this gateway told of one, or a node. */
+/* A record: an object, this gateway's report on one, or a node. */
 struct store_item {
     struct hash_entry entry; /* first */
     char *value;             /* NULL: absent; of a node: HOST, a line, ",label,label," */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A mesh's etcd: its nodes, and the gateway's resources, which `shoalctl apply` puts there as
- * manifests. Each gateway tells beside an object what it makes of it, under a lease: what it told
- * ends with it.
+ * manifests. Each gateway writes a report beside an object, under a lease: the report ends with it.
  *
  * Everything on the thread of the event base.
  */
@@ -43,7 +42,7 @@ void gateway_store_destroy(struct gateway_store *store);
  * resources_read_texts. */
 enum status gateway_store_read(struct gateway_store *store, struct resource_set **set,
                                struct error *error) WARN_UNUSED;
-/* Tells the conditions of `set`, which is in force; of objects that are not in it, or are newer
+/* Reports the conditions of `set`, which is in force; of objects that are not in it, or are newer
  * there, that they are refused because of `mistake` (NULL: there is none). */
 void gateway_store_tell(struct gateway_store *store, const struct resource_set *set,
                         const char *mistake);

@@ -87,7 +87,7 @@ store_on_tell_time(void *context)
     store_tell_begin(context);
 }
 
-/* ---- what is told ---- */
+/* ---- what is reported ---- */
 
 static const struct resource *
 in_force(const struct resource_set *set, const char *id)

@@ -41,7 +41,7 @@ enum object_wait {
     OBJECT_WAITS,
 };
 
-/* A copy of what an order told. */
+/* A copy of the result of an order. */
 struct object_view {
     struct serving_observed observed;
     char *texts[7];
@@ -149,7 +149,7 @@ object_is_service(const struct serving_object *object)
 }
 /* The URL at which callers reach the nodes; NULL: unknown. */
 const char *url_look(struct serving_leader *leader);
-/* Tells this node's storage the Secret storage-config. */
+/* Passes the Secret storage-config to this node's storage. */
 void credentials_tell(struct serving_leader *leader);
 /* The key of a service's status. */
 void object_status_id(const struct serving_object *object, char id[STORE_ID_BYTES_MAX + 1]);

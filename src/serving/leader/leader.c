@@ -42,7 +42,7 @@ may_work(const struct serving_leader *leader)
     return leader->leads && leader->whole && !leader->stopped && leader->store != NULL;
 }
 
-/* ---- what an order told ---- */
+/* ---- the results of orders ---- */
 
 static const char *
 keep(struct object_view *view, size_t index, const char *text)

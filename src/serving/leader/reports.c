@@ -126,7 +126,7 @@ on_written(void *context, enum store_txn_end end, const struct error *error)
 {
     struct report_change *change = context;
     struct serving_told *told = find(change->leader, change->id);
-    (void)end; /* looked at again: what is told then is compared with the record */
+    (void)end; /* looked at again: what is reported then is compared with the record */
     (void)error;
     if (told != NULL) {
         told->writing = false;

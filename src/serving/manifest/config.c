@@ -24,7 +24,7 @@ static const struct tree_limits limits = {
     .documents_max = 1,
 };
 
-/* Where callers reach the nodes, as status.url tells it; NULL: not given. */
+/* The address at which callers reach the nodes, for status.url; NULL: not given. */
 static char *
 make_url(const struct tree_node *config)
 {

@@ -121,7 +121,7 @@ wait_for_runtime(const struct serving_observed *observed, struct serving_status 
     }
 }
 
-/* S3: what serves goes on, and the failure is told. */
+/* S3: what serves goes on, and the failure is reported. */
 static void
 refuse(struct serving_status *status, const char *reason, const char *message, const char *model)
 {

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- what is wanted ---- */
+/* ---- the desired state ---- */
 
 enum serving_form { SERVING_INFERENCE_SERVICE, SERVING_PREDICTOR };
 

@@ -112,7 +112,7 @@ is_entry_name(const char *name)
 }
 
 /* The entry's JSON, of the folder or else of those given; NULL: there is none, or it cannot be
- * read, which the error or the mistake tells. */
+ * read, which the error or the mistake says. */
 static json_t *
 load_entry(const struct wish *wish, const char *name, json_error_t *mistake, struct error *error)
 {

@@ -20,7 +20,7 @@ enum { REDIRECTS_MAX = 5, RESERVE_STEP = 64 << 20, EMPTY_PAGES_MAX = 100 };
 /* ---- what both have ---- */
 
 /* An attempt may have left a whole file, and servers refuse a range behind its end: over HTTP,
- * which tells no size in advance, the last byte is asked for again. */
+ * which gives no size in advance, the last byte is asked for again. */
 static void
 drop_last_byte(const struct storage_task *task)
 {
@@ -437,7 +437,7 @@ continues(const struct storage_task *task, const struct transfer_head *head)
                              : head->modified[0] == '\0' || strcmp(head->modified, partial) == 0;
 }
 
-/* A body that ends with the connection may have been cut: only a digest tells. */
+/* A body that ends with the connection may have been cut: only a digest can tell. */
 static enum status
 check_end(const struct storage_task *task, const struct transfer_head *head, struct error *error)
 {
@@ -592,7 +592,7 @@ take_beside(void *context, const void *data, size_t bytes, struct error *error)
                            BESIDE_BYTES_MAX >> 10);
 }
 
-/* Of a server that refuses or redirects in vain, the file is not there; one that is in trouble is
+/* If a server refuses, or redirects too often, the file is not there; one that is in trouble is
  * asked again. */
 static enum task_verdict
 judge_beside(struct storage_task *task, const struct transfer_end *end, struct error *error)

@@ -9,7 +9,8 @@
  *      expire, and the next attempt is RETRY_S later; it is AGAIN_S later if the new ones expire as
  *      soon, for a metadata service may give the same ones till then. With keys that will still do
  *      a service is not waited for longer than PATIENCE_S.
- *  C3. Tokens and keys are in requests alone, and of an answer only its status and code are told.
+ *  C3. Tokens and keys are in requests alone, and of an answer only its status and code are
+ *      reported.
  */
 #include "serving/storage/role.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Temporary credentials as AWS' services tell them. Pure; no text of an answer is in an error but
+/* Temporary credentials as AWS services send them. Pure; no text of an answer is in an error but
  * its code, since the rest may quote secrets. */
 #pragma once
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The threads. A fetch waits in one list until a thread takes it, runs, and is put into another,
- * from which the loop thread tells its end. A cancelled fetch that runs goes the same way, only
- * faster, and its end is told to nobody; one that waits is dropped.
+ * from which the loop thread reports its end. A cancelled fetch that runs goes the same way, only
+ * faster, and its end is not reported; one that waits is dropped.
  */
 #include "serving/storage/storage.h"
 
@@ -267,7 +267,7 @@ start_worker(struct storage *storage)
         return;
     }
     transfers_destroy(worker->transfers);
-    CHECK(storage->worker_count > 0); /* without threads nothing can be told */
+    CHECK(storage->worker_count > 0); /* without threads nothing can be reported */
     log_warn_limited("storage_threads_lacking threads=%u", storage->worker_count);
 }
 

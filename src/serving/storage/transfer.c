@@ -126,7 +126,7 @@ head_complete(struct transfer *transfer)
     head->retry_after_s = retry_s;
 }
 
-/* Tells the sink the head, once. */
+/* Passes the head to the sink, once. */
 static bool
 head_tell(struct transfer *transfer)
 {
