@@ -185,7 +185,7 @@ node_drain(struct coordinator_node *node, const char *why)
     assembly_set_state(&node->assembly, NODE_DRAINING);
     int64_t grace_ns = node->source->config.drain_timeout_ns;
     node->drain_deadline_ns = clock_now_ns() + grace_ns;
-    upgrade_cancel(node->upgrade, ": this node was told to end");
+    upgrade_cancel(node->upgrade, ": this node was asked to end");
     if (serves && node_has_successor(node)) {
         part(node);
     } else {

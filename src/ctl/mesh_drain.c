@@ -81,7 +81,7 @@ print_gone(const struct drain_run *drain, const char *id, const char *to)
     } else if (to[0] != '\0') {
         printf("%s: moved to %s\n", id, to);
     } else {
-        printf("%s: let go\n", id);
+        printf("%s: unloaded\n", id);
     }
     fflush(stdout);
 }
@@ -171,7 +171,7 @@ finish(const struct drain_run *drain, const json_t *answer)
     struct bytes line = {0};
     struct json json = json_begin(&line, JSON_STYLE_SPACED);
     if (drain->output == CTL_TEXT) {
-        printf("%s: %zu moved, %zu let go\n", text, drain->moved, drain->let_go);
+        printf("%s: %zu moved, %zu unloaded\n", text, drain->moved, drain->let_go);
         return;
     }
     json_open(&json, '{');
@@ -226,7 +226,7 @@ static const struct ctl_command command = {
     .about =
         "The same as SIGTERM: the node is no longer ready, takes no loads, has other nodes load\n"
         "its models, serves calls meanwhile, and stops. A model that was not called lately is\n"
-        "let go: its next call loads it elsewhere. A node without a mesh finishes its calls.\n",
+        "unloaded: its next call loads it elsewhere. A node without a mesh finishes its calls.\n",
     .exits = "  0  the node has drained and its process has ended\n"
              "  1  `drain_timeout_ms` expired, or the node was stopping already; it has ended\n",
     .example = "  shoalctl mesh drain\n",

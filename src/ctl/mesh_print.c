@@ -143,7 +143,7 @@ mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, enum ctl_
     if (info->activemodelid[0] != '\0')
         printf(", answered by %s", info->activemodelid);
     if (info->targetmodelid[0] != '\0' && strcmp(info->targetmodelid, info->activemodelid) != 0)
-        printf(", goes over to %s", info->targetmodelid);
+        printf(", switching to %s", info->targetmodelid);
     if (info->owner[0] != '\0')
         printf(", owned by %s", info->owner);
     putchar('\n');

@@ -145,7 +145,7 @@ struct shm_doorbell {
  * A stage's roles: former.h. The former word, 0 when there is none:
  *
  *     31      30        22 21     16 15         0
- *     offered │ 0         │ index   │ party           index: of the worker in its stage
+ *     offered │ 0         │ index   │ owner           index: of the worker in its stage
  *
  * Offered: the named worker has not accepted the role yet. Any process may take an offer back by a
  * CAS from exactly this word. An accepted role is changed by its owner, or after its owner's proven

@@ -37,8 +37,8 @@ step(struct wire_cursor *cursor, size_t bytes)
     cursor->left -= bytes;
 }
 
-/* True if the next `bytes` are in the current span, as nearly always. The other cases are separate
- * functions, so that this one needs no stack frame. */
+/* Returns true if the next `bytes` are in the current span, as nearly always. The other cases are
+ * separate functions, so that this one needs no stack frame. */
 static inline bool
 lies_here(const struct wire_cursor *cursor, uint64_t bytes)
 {

@@ -115,7 +115,7 @@ static const struct usage_command command = {
         "\n"
         "With `--keep` and arguments of shoald it runs a container of a ServingRuntime, and\n"
         "ends as that program did.\n",
-    .exits = "  0    told to stop\n"
+    .exits = "  0    stopped on request\n"
              "  2    could not start\n"
              "  3    the shared memory is corrupt\n"
              "Others, and signals, are the modelet's doing.\n",

@@ -150,7 +150,7 @@ class TestVModels(Case):
         self.register("u2", "--key", key(load="u2"))
         self.mesh("set-vmodel", "u", "u1")
         out = self.mesh("set-vmodel", "u", "u2").out
-        self.assertTrue(out.startswith("u: TRANSITIONING, answered by u1, goes over to u2\n"), out)
+        self.assertTrue(out.startswith("u: TRANSITIONING, answered by u1, switching to u2\n"), out)
         row = self.mesh("vmodel", "u", "--json").json
         self.assertEqual((row["active"], row["target"], row["target_model"]["id"]),
                          ("u1", "u2", "u2"))
@@ -388,7 +388,7 @@ class TestDrain(unittest.TestCase):
             self.assertEqual(row["id"], "the-node")
             (self.shoald.folder / "held.go").touch()
             self.assertEqual(said(call.result()), "held")
-            self.assertRegex(waiting.result().out, r"(?m)^drained: \d+ moved, \d+ let go\n$")
+            self.assertRegex(waiting.result().out, r"(?m)^drained: \d+ moved, \d+ unloaded\n$")
         self.assertIsNotNone(self.shoald.process.poll())  # it was waited for
         self.shoald.check_end()
 
@@ -414,7 +414,7 @@ class TestDrain(unittest.TestCase):
         with FakeNode(lambda verb: answers[verb]()) as fake:
             done = shoalctl("mesh", "drain", "--counters", fake.counters, "--timeout-ms", 3000,
                             code=LATE)
-        self.assertEqual(done.out, "old: let go\nquick: moved to d\nseen: moved to b\n")
+        self.assertEqual(done.out, "old: unloaded\nquick: moved to d\nseen: moved to b\n")
 
     def test_it_only_begins_it(self):
         self.start()

@@ -294,7 +294,7 @@ class TestAddress(Rig, unittest.TestCase):
         shoald = mesh_node(self.Elsewhere, "node-a")
         self.addCleanup(shoald.discard)
         self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
-        for text in ("would tell others to call 127.0.0.1", ELSEWHERE, "set `address` to"):
+        for text in ("would publish the address 127.0.0.1", ELSEWHERE, "set `address` to"):
             self.assertIn(text, shoald.stderr)
         shoald.check_nothing_left()
 

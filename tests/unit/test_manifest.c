@@ -358,7 +358,7 @@ TEST_CASE(test_each_mistake_names_its_field)
          "spec.tolerations[0].operator: must be one of Exists|Equal, not \"Is\""},
         {RUNTIME META("r") "spec: {containers: []}", "spec.containers: at least one is needed"},
         {RUNTIME META("r") "spec: {containers: [{name: c, image: i, readinessProbe: {}}]}",
-         "f:4: spec.containers[0].readinessProbe: is not supported: runtimeStatus tells"},
+         "f:4: spec.containers[0].readinessProbe: is not supported: runtimeStatus says"},
         {RUNTIME META("r") "spec: {containers: [{name: c, image: i}, {name: c, image: j}]}",
          "spec.containers: \"c\" is there twice"},
         {RUNTIME META("r") "spec: {containers: [{name: c, image: i, resources: {limits: {memory: "

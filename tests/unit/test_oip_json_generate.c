@@ -71,9 +71,9 @@ static const struct generate_case cases[] = {
      "tensor \"x\": the value is nested deeper than the 2 dimensions of the model's input"},
     {NULL, 0, "{\"x\":1}", "model \"m\" does not declare its inputs, which generate needs" ELSE},
     {any_type, 1, "{\"x\":1}",
-     "model \"m\": input \"x\" takes any type, which a member does not tell" ELSE},
+     "model \"m\": input \"x\" takes any type, which a member does not give" ELSE},
     {scalar, 1, "{\"x\":1}",
-     "model \"m\": input \"x\" takes no dimensions, which a member does not tell" ELSE},
+     "model \"m\": input \"x\" takes no dimensions, which a member does not give" ELSE},
 };
 
 TEST_CASE(test_cases)

@@ -101,9 +101,9 @@ static const struct rows_case cases[] = {
     {half, ONE, ROWS("[1]"), X "FP16 has no JSON form: send it as binary data (binary_data_size)"},
     {NULL, NONE, ROWS("[1]"), "model \"m\" does not declare its inputs, which v1 needs" ELSE},
     {any_type, ONE, ROWS("[1]"),
-     "model \"m\": input \"x\" takes any type, which `instances` do not tell" ELSE},
+     "model \"m\": input \"x\" takes any type, which `instances` do not give" ELSE},
     {scalar, ONE, ROWS("[1]"),
-     "model \"m\": input \"x\" takes no rows, which `instances` do not tell" ELSE},
+     "model \"m\": input \"x\" takes no rows, which `instances` do not give" ELSE},
 };
 
 TEST_CASE(test_cases)

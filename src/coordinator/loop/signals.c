@@ -87,11 +87,11 @@ take(int number)
     int exit_code = EXIT_SIGNALLED + number;
     signals.terminations++;
     if (signals.terminations > 2)
-        end_process(exit_code, "told to end for the third time");
+        end_process(exit_code, "received a third signal to end");
     (void)post(number);
     if (signals.terminations > 1)
         signals_bound(SIGNALS_SECOND_MS * (int64_t)NS_PER_MS, exit_code,
-                      "told to end for the second time, it has not within 3 s");
+                      "received a second signal to end and did not end within 3 s");
 }
 
 /* The time to wait for signals; ends the process if the bound has passed. */

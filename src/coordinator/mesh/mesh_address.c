@@ -118,9 +118,10 @@ check_reach(const char *host, const struct etcd_place *place, struct error *erro
         endpoint_host(place->endpoints[i], etcd);
         if (!host_is_local(etcd))
             return error_set(error, STATUS_FAILED_PRECONDITION,
-                             "mesh: this node would tell others to call %s, which is another "
-                             "machine to each of them, and etcd (%s) is not on this machine alone: "
-                             "set `address` to the address at which other nodes reach this one",
+                             "mesh: this node would publish the address %s, which is another "
+                             "machine to each other node, and etcd (%s) is not on this machine "
+                             "alone: set `address` to the address at which other nodes reach this "
+                             "one",
                              host, place->endpoints[i]);
     }
     return STATUS_OK;

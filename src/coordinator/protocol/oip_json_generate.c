@@ -40,7 +40,7 @@ check_input(const struct members *members, const struct handshake_tensor *spec, 
     const char *model = members->reading->ask->members_of->name;
     if (spec->datatype == SHOAL_DATATYPE_ANY || spec->rank == 0)
         return error_set(members->reading->error, STATUS_UNIMPLEMENTED,
-                         "model \"%s\": input \"%s\" takes %s, which a member does not tell: call "
+                         "model \"%s\": input \"%s\" takes %s, which a member does not give: call "
                          "it by /v2/models/NAME/infer",
                          model, spec->name, spec->rank == 0 ? "no dimensions" : "any type");
     if (spec->rank != SHOAL_RANK_ANY && depth > spec->rank)

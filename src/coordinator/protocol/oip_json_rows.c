@@ -196,7 +196,7 @@ check_specs(struct json_reading *reading)
     for (uint32_t i = 0; i < model->input_count; i++)
         if (model->inputs[i].datatype == SHOAL_DATATYPE_ANY || model->inputs[i].rank == 0)
             return error_set(reading->error, STATUS_UNIMPLEMENTED,
-                             "model \"%s\": input \"%s\" takes %s, which `instances` do not tell: "
+                             "model \"%s\": input \"%s\" takes %s, which `instances` do not give: "
                              "call it by /v2/models/NAME/infer",
                              model->name, model->inputs[i].name,
                              model->inputs[i].rank == 0 ? "no rows" : "any type");

@@ -341,7 +341,7 @@ pool_member_announce_regions(struct pool_member *member)
         if (tell(member, i, CLIENT_REGION_OPEN, &error) == STATUS_OK)
             member->client_regions_told |= UINT32_C(1) << i;
         else if (error.status != STATUS_UNAVAILABLE)
-            lose(pools, i, "a new worker could not be told about it");
+            lose(pools, i, "a new worker could not be notified of it");
     }
     if (member->client_regions_told != 0)
         announce(pools);

@@ -123,7 +123,7 @@ static const struct schema_field resources[] = {
     END,
 };
 
-#define NO_PROBE "runtimeStatus tells whether a runtime is ready, and its death is seen: remove it"
+#define NO_PROBE "runtimeStatus says whether a runtime is ready, and its death is seen: remove it"
 #define NO_LIFECYCLE "the mesh starts and ends runtimes by itself: remove it"
 #define NO_VOLUME "a container here is a process of the host and sees its files: name their path"
 
