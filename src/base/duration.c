@@ -6,7 +6,7 @@
 
 enum { MS_MAX = 1000000000 };
 
-/* Of the unit that is all of `text` up to a digit; 0: there is none. */
+/* Returns the milliseconds of the unit that is all of `text` up to a digit; 0: there is none. */
 static double
 unit_ms(const char *text, size_t bytes)
 {

@@ -86,7 +86,7 @@ json_begin(struct bytes *out, enum json_style style)
     return (struct json){out, out->used, style};
 }
 
-/* Before any value or name: no comma if it is the first in its object or array, or follows a
+/* Puts a comma before a value or name unless it is the first in its object or array, or follows a
  * name. Only the last byte is looked at; a string ends with a quote. */
 static void
 put_comma(struct json *json)

@@ -329,7 +329,7 @@ skip_string(struct log_reader *reader)
     return skip(reader, "\"");
 }
 
-/* At least one character that needs no quotes. */
+/* Skips at least one character that needs no quotes. */
 static bool
 skip_bare(struct log_reader *reader)
 {

@@ -19,7 +19,7 @@
 /* Interval of looks at the socket, and the longest sleep: the socket reports a worker's death,
  * another region, and the node's end. Twenty looks a second while a caller waits. */
 #define HEAR_NS (50 * (int64_t)NS_PER_MS)
-/* The same when workers have left the region, because another region is about to come. */
+/* Like HEAR_NS, for when workers have left the region, because another region is about to come. */
 #define HEAR_SOON_NS ((int64_t)NS_PER_MS)
 
 enum { TAKEN_PER_STEP = 64 };

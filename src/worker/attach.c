@@ -18,7 +18,7 @@
 /* Delay of the end of a sleep: the kernel's default of 50 µs is a large part of a batch_wait. */
 enum { TIMER_SLACK_NS = 1000 };
 
-/* Of 1000; the coordinator's is normally 0. */
+/* The score, of 1000; the coordinator's is normally 0. */
 enum { OOM_SCORE = 500 };
 
 /* If memory runs out, the worker dies and not the coordinator. Raising the score needs no

@@ -134,7 +134,7 @@ item_collect(struct host_item *item, struct error *error)
     return status;
 }
 
-/* Nothing but the last piece. */
+/* Keeps nothing but the last piece. */
 enum status
 item_collect_last(struct host_item *item, struct error *error)
 {

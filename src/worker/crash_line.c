@@ -24,7 +24,7 @@ put_plain(struct crash_line *line, const char *text)
         put(line, *text);
 }
 
-/* With leading zeros up to `digits`. */
+/* Writes leading zeros up to `digits`. */
 static void
 put_unsigned(struct crash_line *line, uint64_t value, uint32_t base, uint32_t digits)
 {
@@ -139,7 +139,7 @@ crash_line_add_hex(struct crash_line *line, uintptr_t value)
     put_unsigned(line, value, 16, 1);
 }
 
-/* Into the room that the others leave. */
+/* Closes the line in the room that the others leave. */
 void
 crash_line_close(struct crash_line *line)
 {

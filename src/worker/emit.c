@@ -11,7 +11,7 @@
 #include "worker/collect.h"
 #include "worker/worker.h"
 
-/* How long to wait for the coordinator before another look at the item's caller. */
+/* The time to wait for the coordinator before another look at the item's caller. */
 static const int64_t WAIT_NS = 100 * (int64_t)NS_PER_MS;
 
 static struct worker *self; /* of this process: `emit` gets no more than the item */
@@ -49,9 +49,9 @@ check_wanted(const struct host_item *item, struct error *error)
     return STATUS_OK;
 }
 
-/* How many pieces like the item's next one may wait to be popped: a quarter of the blocks that
- * could hold them, shared among the stage's workers. 0: the next output may want the block of this
- * one. */
+/* Returns how many pieces like the item's next one may wait to be popped: a quarter of the blocks
+ * that could hold them, shared among the stage's workers. 0: the next output may want the block of
+ * this one. */
 static uint32_t
 ahead_max(const struct host_item *item)
 {

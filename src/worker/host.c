@@ -11,7 +11,7 @@
 #include "shm/slot.h"
 #include "worker/model_files.h"
 
-/* For `log` and `resolve_path`, which get no item: a worker has one modelet. */
+/* Used by `log` and `resolve_path`, which get no item: a worker has one modelet. */
 static const char *log_name = "?";
 static const char *config_directory = "/";
 

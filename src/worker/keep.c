@@ -60,7 +60,7 @@ has_file(const char *folder, const char *name)
     return access(path, W_OK) == 0;
 }
 
-/* Where cgroup v2 is mounted; false: nowhere. */
+/* Finds where cgroup v2 is mounted; false: nowhere. */
 static bool
 find_mount(char mount[PATH_BYTES])
 {
@@ -167,7 +167,7 @@ limit(struct keeper *keeper)
 
 /* ---- the program ---- */
 
-/* Where it starts. A container's folder need not exist on the host. */
+/* Enters the folder where the program starts. A container's folder need not exist on the host. */
 static void
 enter_folder(struct keeper *keeper, const char *folder)
 {
@@ -186,7 +186,7 @@ enter_folder(struct keeper *keeper, const char *folder)
     log_info("container_folder folder=\"%s\" instead_of=\"%s\"", keeper->folder, folder);
 }
 
-/* In the child. The keeper may have died before the kernel was asked to kill this process with
+/* Runs in the child. The keeper may have died before the kernel was asked to kill this process with
  * it. */
 static _Noreturn void
 become_program(const struct keeper *keeper, pid_t parent, char **argv)

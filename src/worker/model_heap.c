@@ -8,7 +8,7 @@
 
 #include "worker/model_pages.h"
 
-/* Of jemalloc and of the sanitizers; the linker decides which are present. */
+/* Functions of jemalloc and of the sanitizers; the linker decides which are present. */
 __attribute__((weak)) __typeof__(mallctl) mallctl;
 __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes(void); /* NOLINT: its name */
 

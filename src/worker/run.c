@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a claimed slot to a slot passed on: the item's way through the modelet.
+ * The item's way through the modelet, from a claimed slot to a slot passed on.
  *
  * Every item taken is passed on exactly once: to the next stage or the results with a new payload,
  * or to the errors with status and text. A failed item keeps only its input payload; blocks
@@ -292,7 +292,7 @@ item_pass_on(struct worker *worker, struct host_item *item, int64_t now_ns)
     push_failed(worker, item, now_ns);
 }
 
-/* Once per group of items. */
+/* Call once per group of items. */
 static void
 notify(struct worker *worker)
 {

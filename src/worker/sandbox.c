@@ -16,8 +16,8 @@
 /* ---- sanitizers ---- */
 
 /*
- * For builds with a sanitizer: it reads /proc/self/maps now, because it cannot when it reports, and
- * the leak check at exit, which needs ptrace, is off in a sandbox.
+ * Builds with a sanitizer need this: it reads /proc/self/maps now, because it cannot when it
+ * reports, and the leak check at exit, which needs ptrace, is off in a sandbox.
  */
 __attribute__((weak)) void __sanitizer_sandbox_on_notify(void *arguments); /* NOLINT: its name */
 int __lsan_is_turned_off(void);                                            /* NOLINT: its name */
@@ -130,7 +130,7 @@ limits_enter(uint32_t allow)
     return 0;
 }
 
-/* As large as the node's own limit allows. */
+/* Sets the limit as large as the node's own allows. */
 static void
 core_enter(void)
 {

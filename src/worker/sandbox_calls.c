@@ -282,7 +282,7 @@ static const int calls_code[] = {
     SCMP_SYS(pkey_mprotect),
 };
 
-/* For the second filter. */
+/* Calls of the second filter. */
 static const int calls_starting[] = {SCMP_SYS(seccomp)};
 
 /* `starting` and `serving`: the names of which any one allows these calls in that step. */

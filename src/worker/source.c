@@ -11,8 +11,8 @@
 #include "shm/slot.h"
 #include "worker/worker.h"
 
-/* How long we wait for items that others hold in a region that ends. A client looks for news of
- * deaths every few milliseconds; one that is stopped does not keep us. */
+/* The time that we wait for items that others hold in a region that ends. A client looks for news
+ * of deaths every few milliseconds; one that is stopped does not keep us. */
 #define OTHERS_NS NS_PER_S
 
 void

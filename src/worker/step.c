@@ -191,7 +191,7 @@ note_ran(struct worker *worker, int64_t began_ns, int64_t ended_ns)
     wait_ran(&worker->wait, began_ns, ended_ns, worker->ran_items, worker->arrived);
 }
 
-/* Without the role: new items go to another worker, if there is one. */
+/* Notes that the worker is without the role: new items go to another worker, if there is one. */
 static void
 note_without_role(struct worker *worker)
 {
@@ -270,7 +270,8 @@ learn_cost(struct worker *worker, int64_t turned_ns, int64_t now_ns)
 
 /* ---- models: loader.h ---- */
 
-/* Without a loader thread: held items that another worker could run do not wait for the load. */
+/* Receives orders without a loader thread: held items that another worker could run do not wait for
+ * the load. */
 static void
 receive_of_models(struct worker *worker)
 {

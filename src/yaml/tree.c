@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By libyaml's events. */
+/* A tree made of libyaml's events. */
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
