@@ -269,7 +269,7 @@ on_publish(void *context)
 
 /* ---- start ---- */
 
-/* Before any other thread exists, gRPC's included. */
+/* Call before any other thread exists, gRPC's included. */
 static enum status
 take_signals(struct coordinator_node *node, struct error *error)
 {
@@ -509,7 +509,7 @@ start(struct coordinator_node *node, struct error *error)
     return status == STATUS_OK ? assembly_start(&node->assembly, error) : status;
 }
 
-/* In reverse; parts that were not set up are skipped. */
+/* Ends the parts in reverse; parts that were not set up are skipped. */
 static void
 finish(struct coordinator_node *node)
 {

@@ -15,8 +15,9 @@ enum {
     PART_MS_SERVED = 10000, /* the same if it serves already */
 };
 
-/* Nothing is left that needs the loop: no pipeline, no caller that goes on calling, no answer that
- * another node waits for, and no lease of this node's in etcd, whose end the others would await. */
+/* Ends the loop when nothing is left that needs it: no pipeline, no caller that goes on calling, no
+ * answer that another node waits for, and no lease of this node's in etcd, whose end the others
+ * would await. */
 void
 node_end_if_done(struct coordinator_node *node)
 {
@@ -63,8 +64,8 @@ mesh_still_drains(struct coordinator_node *node)
     return false;
 }
 
-/* Once it has drained: clients of the drain may ask where the last models went, and could
- * not ask a node that has ended. */
+/* Returns whether more may be asked once the node has drained: clients of the drain may ask where
+ * the last models went, and could not ask a node that has ended. */
 static bool
 is_asked_more(struct coordinator_node *node)
 {
@@ -138,7 +139,7 @@ drain_pipelines(struct coordinator_node *node)
         pipeline_drain(node->assembly.pipelines[i]);
 }
 
-/* From here on calls are refused. */
+/* Begins to refuse calls. */
 static void
 begin_drain(struct coordinator_node *node)
 {

@@ -263,7 +263,7 @@ reload_all(struct reloads *reloads)
         reload_hold(reloads, "the end of the one under way");
 }
 
-/* On the loop, not within the event that ends the previous one, which its pipeline is still
+/* Runs on the loop, not within the event that ends the previous one, which its pipeline is still
  * handling. */
 static void
 run_held(void *context)

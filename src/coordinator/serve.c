@@ -25,7 +25,7 @@ enum {
     MODELS_MAX = CONFIG_PIPELINES_MAX - FORMAT_COUNT,
 };
 
-/* Of the names of pipelines. */
+/* The characters of names of pipelines. */
 static const char name_bytes[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
@@ -310,7 +310,8 @@ put_address(struct bytes *yaml, const struct serve_options *options, const char 
     put(yaml, "]\n");
 }
 
-/* On this machine alone, where no token is needed, wherever models are served. */
+/* Puts the dashboard on this machine alone, where no token is needed, wherever models are
+ * served. */
 static void
 put_dashboard(struct bytes *yaml, const struct serve_options *options)
 {

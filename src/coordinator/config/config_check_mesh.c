@@ -116,7 +116,7 @@ check_alone(struct config_reader *reader)
                        config_keys[keys[i]].name);
 }
 
-/* In gRPC's form; a relative path of a socket starts at the file's directory. */
+/* Writes the target in gRPC's form; a relative path of a socket starts at the file's directory. */
 static void
 check_target(struct config_reader *reader, enum config_key_index key, char **target)
 {

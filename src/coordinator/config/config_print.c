@@ -7,7 +7,7 @@
 
 #include "coordinator/config/config_tree.h"
 
-/* To the next space; long lists of choices end behind one of them. */
+/* Returns the bytes up to the next space; long lists of choices end behind one of them. */
 static int
 word_length(const char *text)
 {

@@ -263,7 +263,7 @@ read_choices(struct config_reader *reader, const struct config_key *key,
     *(uint32_t *)(void *)((char *)base + key->offset) = chosen;
 }
 
-/* For a pipeline's `models`, whose count is a member of its own. */
+/* Reads the types of a pipeline's `models`, whose count is a member of its own. */
 static void
 read_names(struct config_reader *reader, const struct config_key *key, const struct tree_node *list,
            struct config_pipeline *pipeline)
@@ -476,7 +476,7 @@ has_variable(char *const *variables, const char *name)
     return false;
 }
 
-/* Into an array of "NAME=value" that ends with NULL. */
+/* Reads variables into an array of "NAME=value" that ends with NULL. */
 static void
 read_variables(struct config_reader *reader, const struct config_key *key,
                const struct tree_node *map, char ***variables)

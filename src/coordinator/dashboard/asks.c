@@ -109,7 +109,7 @@ on_done(void *context)
     run_next(asks);
 }
 
-/* On the node's loop thread. */
+/* Runs on the node's loop thread. */
 static void
 run(void *context)
 {

@@ -10,7 +10,7 @@
 
 enum { HEADERS_MAX = 8 };
 
-/* Nothing from elsewhere, no inline script or style, and no frame around it. */
+/* The policy allows nothing from elsewhere, no inline script or style, and no frame around it. */
 static const char policy[] = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
                              "object-src 'none'; form-action 'self'";
 

@@ -51,8 +51,8 @@ take_none(void *context, const void *name, size_t bytes)
     (void)bytes;
 }
 
-/* As adapters write addresses: "ipv4:127.0.0.1", "ipv6:%5B::1%5D", "unix:", and REST "ipv4:unix".
- */
+/* Reads an address as adapters write it: "ipv4:127.0.0.1", "ipv6:%5B::1%5D", "unix:", and REST
+ * "ipv4:unix". */
 static bool
 is_local(const char *address)
 {

@@ -157,7 +157,8 @@ find_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, str
     return meant->elsewhere ? STATUS_OK : status;
 }
 
-/* For the record of a traced call, which it may not be the caller's any more once it is taken. */
+/* Writes the name into the record of a traced call, which may not be the caller's any more once it
+ * is taken. */
 static void
 name_in_trace(const struct inbound *inbound, const struct pipeline *bound, struct meant *meant)
 {

@@ -129,7 +129,7 @@ sink_fail(void *call, enum status status, const char *text)
     rpc_call_finish(call, status, text);
 }
 
-/* Of a method that may answer with a stream. */
+/* Passes a piece of a method that may answer with a stream. */
 static enum status
 sink_piece(void *call, const struct rpc_piece *pieces, size_t piece_count, uint64_t unread_max)
 {
@@ -413,7 +413,7 @@ on_any_sent(void *context, uint64_t tag, size_t waiting)
     mesh_node_sent(front->options.node.mesh, tag);
 }
 
-/* Of another node's answer. */
+/* Passes on that another node's answer has left. */
 static void
 on_bound_sent(void *context, uint64_t tag, size_t waiting)
 {

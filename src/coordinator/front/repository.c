@@ -487,7 +487,7 @@ load_now(struct repository *repository, struct repository_order *order)
     search_fini(&search);
 }
 
-/* Nothing of the model is loaded. */
+/* Called when nothing of the model is loaded. */
 static void
 load_other_versions(void *context, const struct error *failure, const struct model_facts *facts)
 {

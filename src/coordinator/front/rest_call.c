@@ -13,7 +13,7 @@
 #define JSON_TYPE "application/json"
 #define BINARY_TYPE "application/octet-stream"
 
-/* How often it is looked whether others are refused while answers are not taken. */
+/* Time between two looks whether others are refused while answers are not taken. */
 #define RELIEF_LOOK_NS (NS_PER_S / 4)
 
 static const char late_text[] = "the deadline has passed";
@@ -109,7 +109,7 @@ lend(struct rest_call *call)
     http_request_set_scarce(call->request);
 }
 
-/* Also within on_relief, and when the server is destroyed. */
+/* Called also within on_relief, and when the server is destroyed. */
 static void
 unlend(struct rest_call *call)
 {
@@ -380,7 +380,7 @@ names(const void *context, void (*take)(void *taker, const void *name, size_t by
     return http_request_peer_names(call->request, take, taker);
 }
 
-/* As gRPC writes it. */
+/* Writes the address as gRPC does. */
 static size_t
 address(const void *context, char *text, size_t room)
 {

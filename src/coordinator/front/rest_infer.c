@@ -54,7 +54,7 @@ check_content(struct inquiry *inquiry)
                        "application/json is, and application/octet-stream with binary data");
 }
 
-/* Where the JSON ends; all of the body without the header. */
+/* Finds where the JSON ends: after all of the body if the header is absent. */
 static enum status
 json_bytes(struct inquiry *inquiry, size_t body_bytes, size_t *bytes)
 {

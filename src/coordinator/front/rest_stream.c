@@ -20,7 +20,7 @@ enum {
     COPIED_BYTES = 16 << 10, /* of an event that is sent together with others */
 };
 
-/* How long a node that stops waits for clients to read: as for those of other answers. */
+/* The time that a node that stops waits for clients to read: as for those of other answers. */
 #define PATIENCE_NS NS_PER_S
 
 struct rest_stream {

@@ -407,7 +407,7 @@ call_create(struct mesh_calls *calls, const struct mesh_call_start *start)
     return call;
 }
 
-/* With the owner's reference, and in the table. After a failure, call_destroy frees it. */
+/* Lists the call, with the owner's reference. After a failure, call_destroy frees it. */
 static uint64_t
 call_list(struct mesh_call *call, struct error *error)
 {

@@ -41,7 +41,7 @@ has_label(const char *labels, const char *label)
     return false;
 }
 
-/* Under the runner's lock, as the next one. */
+/* Called under the runner's lock, as the next one. */
 static void
 find_own(void *context, const struct mesh_instance *instance)
 {

@@ -16,7 +16,8 @@ on_served(void *context, const char *method, enum status status, int64_t took_ns
     meters_record(meters, METER_SERVED, &call);
 }
 
-/* Of `mesh: adapter`, or of the runtimes with a built-in adapter that the node runs. */
+/* Returns the translator of `mesh: adapter`, or of the runtimes with a built-in adapter that the
+ * node runs. */
 static struct external_translator
 translator_of(const struct mesh_external_options *options)
 {

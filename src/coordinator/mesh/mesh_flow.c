@@ -41,7 +41,7 @@ at_end_of_step(struct rpc_later *later)
 
 /* ---- the request ---- */
 
-/* After a message of that size, or after room was made. */
+/* Call after a message of that size, or after room was made. */
 static void
 read_if_room(struct mesh_flow *flow, size_t bytes)
 {

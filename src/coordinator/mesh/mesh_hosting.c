@@ -93,7 +93,7 @@ find_value(void *context, enum manifest_kind kind, const char *name, const char 
     return values[serving_value(hosting->options.leader, kind, name, key, value)];
 }
 
-/* As workers': any other variable of ours may be a secret. */
+/* Passes on the same variables as to workers: any other variable of ours may be a secret. */
 static char **
 passed_variables(void)
 {
@@ -242,7 +242,7 @@ tell(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
     bytes_fini(&text);
 }
 
-/* Of the one that is here. */
+/* Returns the state of the runtime that is here. */
 static struct hosting_told
 state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
          struct external_view *external)
@@ -396,7 +396,7 @@ forget(struct mesh_hosting *hosting)
 
 /* ---- a look ---- */
 
-/* Until it can be. */
+/* Tries until the repository can be opened. */
 static void
 open_repository(struct mesh_hosting *hosting)
 {
@@ -449,7 +449,7 @@ count_claims(struct hosting_candidates *all)
     }
 }
 
-/* Those that are missed first, lest what has made way for one is chosen again; then those of few
+/* Prefers those that are missed, lest what has made way for one is chosen again; then those of few
  * replicas, so that one runtime does not take all nodes; then by preference. */
 static bool
 is_better(const struct hosting_candidate *one, const struct hosting_candidate *other)

@@ -3,8 +3,8 @@
 
 #include "base/check.h"
 
-/* In order of precedence: of both forms the one without -bin counts, which the library decodes; the
- * old name only if there is no other. */
+/* The keys in order of precedence: of both forms the one without -bin counts, which the library
+ * decodes; the old name counts only if there is no other. */
 static const struct id_key {
     const char *key;
     enum runner_name name;

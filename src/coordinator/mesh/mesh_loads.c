@@ -105,7 +105,7 @@ on_loaded(void *context, const struct error *error, const struct model_facts *fa
     end(context, &told);
 }
 
-/* Of the pipeline that takes the model. */
+/* Orders a load from the pipeline that takes the model. */
 static void
 order(struct mesh_loads *loads, struct runner_load *load, const struct runner_model *model,
       void (*begin)(struct catalog *catalog, const struct model_spec *spec, model_done *done,

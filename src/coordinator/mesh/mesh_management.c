@@ -20,7 +20,7 @@ enum {
     METHOD_COUNT = SERVICES_COUNT + MESH_METHOD_COUNT + MANIFESTS_METHOD_COUNT,
 };
 
-/* As at the front: the time that answers under way have at the end. */
+/* The time that answers under way have at the end, as at the front. */
 #define LAST_ANSWERS_NS (NS_PER_S / 2)
 
 struct mesh_management {

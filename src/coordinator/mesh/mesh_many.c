@@ -163,7 +163,7 @@ fail(struct mesh_many *many, enum status status, const char *text, uint32_t retr
     loop_post(many->options->loop, on_cancel_parts, many);
 }
 
-/* With the text of the failed call, which may be empty (a deadline, a cancelled call). */
+/* Fails with the text of the failed call, which may be empty (a deadline, a cancelled call). */
 static void
 fail_as(struct mesh_many *many, const struct rpc_answer *answer, uint32_t retry_ms)
 {

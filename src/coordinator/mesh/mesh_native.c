@@ -199,7 +199,7 @@ sink_finish(void *call, const struct rpc_piece *pieces, size_t piece_count)
         tell_in_order(call, &answer);
 }
 
-/* Of a call whose owner takes pieces. */
+/* The sink of a call whose owner takes pieces. */
 static const struct request_sink pieces_sink = {.tagged = sink_tagged,
                                                 .reply = sink_reply,
                                                 .piece = sink_piece,
@@ -304,8 +304,8 @@ begin(struct native_try *tried, struct pipeline *pipeline, struct submission *su
 
 /* ---- the small methods ---- */
 
-/* Of a model that is loaded here, under any name that the caller has for it. The answer is there at
- * once, but is reported later: we are under the lock. */
+/* Describes a model that is loaded here, under any name that the caller has for it. The answer is
+ * there at once, but is reported later: we are under the lock. */
 static enum runner_begun
 notify_of(struct native_try *tried, enum oip_method method, const char *id)
 {
@@ -347,7 +347,7 @@ sink_send(void *context, const struct rpc_piece *pieces, size_t piece_count,
 static const struct peer_flow_sink one_message = {sink_send, mesh_pieces_taken,
                                                   PEER_FLOW_WINDOW_BYTES};
 
-/* Before the flow is attached. */
+/* Call before the flow is attached. */
 static void
 take_pieces(struct native_try *tried)
 {

@@ -253,7 +253,7 @@ mesh_node_takes_any(const struct mesh_node *node)
     return node != NULL && (is_shared(node) || config_has_runtime(node->options.config));
 }
 
-/* For `fail_fast`: etcd has had its time to answer. */
+/* Fires, with `fail_fast`, when etcd has had its time to answer. */
 static void
 on_reach_late(void *context)
 {

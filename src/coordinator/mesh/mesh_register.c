@@ -25,7 +25,7 @@ enum slot_state {
     SLOT_AGAIN,     /* waits for the timer */
 };
 
-/* How an order ended. */
+/* Results of an order. */
 enum ending { ENDING_DONE, ENDING_AGAIN, ENDING_REFUSED };
 
 struct register_slot {
@@ -171,7 +171,7 @@ on_slot_ended(void *context)
         step(reg);
 }
 
-/* Under the runner's lock, on any thread. */
+/* Called under the runner's lock, on any thread. */
 static void
 on_order_end(struct runner_order *order, const struct runner_reply *reply)
 {

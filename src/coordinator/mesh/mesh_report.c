@@ -111,7 +111,8 @@ stamp_ms(const struct mesh_report *report, int64_t stamp)
     return here_ms;
 }
 
-/* How far the node's clock is ahead of mesh time, in seconds; "": not at all, or not known. */
+/* Returns how far the node's clock is ahead of mesh time, in seconds; "": not at all, or not
+ * known. */
 static const char *
 clock_text(const struct mesh_report *report, const char *instance, bool is_self,
            char text[CLOCK_ROOM])
@@ -195,7 +196,7 @@ error_of(const struct mesh_status *status)
     return "";
 }
 
-/* Of a model that this node fetches. */
+/* Reports the fetch of a model that this node fetches. */
 static void
 report_fetch(const struct mesh_report *report, const char *id, struct json *json)
 {

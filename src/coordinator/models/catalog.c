@@ -337,7 +337,7 @@ catalog_unload(struct model *model)
         reconcile(model);
 }
 
-/* With the lock. */
+/* Call with the lock. */
 static void
 set_error(struct model *model, enum status status, const char *text)
 {

@@ -279,7 +279,7 @@ catalog_predicted(struct prediction *prediction, uint64_t bytes)
     free(prediction);
 }
 
-/* In the order in which they began; each may end, and leave the list, at once. */
+/* Lists loads in the order in which they began; each may end, and leave the list, at once. */
 static uint32_t
 list_begun(const struct catalog *catalog, struct model *begun[LOADS_MAX])
 {

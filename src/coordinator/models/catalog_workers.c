@@ -73,8 +73,8 @@ reach_in_stage(const struct model *model, const struct worker_pools *pools, uint
     return reach;
 }
 
-/* In a lane. `usable`: every ready worker has it; `everywhere`: and no other is about to be ready.
- */
+/* The reach of a model in a lane. `usable`: every ready worker has it; `everywhere`: and no other
+ * is about to be ready. */
 struct lane_reach {
     bool usable;
     bool everywhere;
@@ -340,7 +340,8 @@ on_seat_start(struct catalog *catalog, struct pool_member *member)
     registry_unlock(catalog->registry);
 }
 
-/* With the lock. Loaded, or to be unloaded when its last request is answered. */
+/* Returns whether the model is loaded, or to be unloaded when its last request is answered. Call
+ * with the lock. */
 static bool
 is_to_be_held(const struct model *model)
 {

@@ -65,7 +65,8 @@ taker_of(const struct directories_watched *asker, const char *type)
     return sharers == 1 ? asker->pipeline : without_types;
 }
 
-/* Of the pipelines that look at its root it is the one that logs what concerns all of them. */
+/* Returns true for the one of the pipelines that look at its root that logs what concerns all of
+ * them. */
 static bool
 speaks_for_root(const struct directories_watched *asker)
 {

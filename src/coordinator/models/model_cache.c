@@ -252,7 +252,7 @@ model_cache_excess(struct model_cache *cache, const struct model_cache_entry *sp
 
 /* ---- unloading ---- */
 
-/* From here on its bytes count as about to be free. */
+/* Makes the entry's bytes count as about to be free. */
 static void
 leave(struct model_cache *cache, struct model_cache_entry *place, enum model_state state)
 {

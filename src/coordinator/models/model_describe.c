@@ -7,7 +7,7 @@
 #include "coordinator/models/model.h"
 #include "coordinator/pipeline/pipeline.h"
 
-/* With the lock. */
+/* Call with the lock. */
 static struct oip_model_info
 info_of(const struct model *model)
 {
@@ -18,7 +18,7 @@ info_of(const struct model *model)
     return info;
 }
 
-/* With the lock. The texts are copied: they change while the model is looked at. */
+/* Call with the lock. The texts are copied: they change while the model is looked at. */
 static void
 tell_versions(const struct model *model, struct oip_model_info *info, struct model_told *told)
 {

@@ -347,9 +347,9 @@ refuse_twin(struct model_directory *directory, struct directory_entry *entry,
     complain(directory, entry, text);
 }
 
-/* Of a sub-directory and files with one id, the first in the order of their names is listed.
- * Returns false if another entry comes before this one. The names of all of them begin with the
- * id, so they stand together but for names in which "." is not next. */
+/* If a sub-directory and files have one id, the first in the order of their names is listed.
+ * Returns false if another entry comes before this one. The names of all of them begin with the id,
+ * so they stand together but for names in which "." is not next. */
 static bool
 is_first_of_its_id(struct model_directory *directory, struct directory_entry *entry)
 {

@@ -68,7 +68,7 @@ unlist_request(struct model *model, struct request *request)
 
 /* ---- in ---- */
 
-/* With the lock: whether it has failed, and is not tried again yet. */
+/* Returns whether the model has failed and is not tried again yet. Call with the lock. */
 static bool
 has_failed(const struct model *model, struct error *error)
 {
@@ -231,7 +231,7 @@ waiting_of(const struct model *model, struct request *request)
                             model_word(model->number, model->life)};
 }
 
-/* With the lock: whether the request may go on in its lane. */
+/* Returns whether the request may go on in its lane. Call with the lock. */
 static bool
 may_go_on(const struct model *model, const struct request *request)
 {

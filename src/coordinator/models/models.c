@@ -709,7 +709,7 @@ collect_used(struct catalog *catalog, struct model **used)
     return count;
 }
 
-/* Without the lock while it calls `visit`, which takes other locks. Nobody frees models that are
+/* Releases the lock while it calls `visit`, which takes other locks. Nobody frees models that are
  * not forgotten, and only this thread forgets them. */
 static void
 harvest(struct catalog *catalog,

@@ -73,7 +73,7 @@ put(struct pbtxt_reading *reading, size_t *used, char c)
         reading->text[(*used)++] = c;
 }
 
-/* Of escapes only the character behind the backslash counts: no name or number has one. */
+/* In an escape only the character behind the backslash counts: no name or number has one. */
 static enum status
 read_string(struct pbtxt_reading *reading, char quote, size_t *used)
 {

@@ -30,7 +30,8 @@ separate(struct model *model, struct model *successor)
     successor->predecessor = NULL;
 }
 
-/* Nothing is kept from callers any more: it is unloaded, or its files have changed again. */
+/* Called when nothing is kept from callers any more: the model is unloaded, or its files have
+ * changed again. */
 static void
 replacement_forget_kept(struct model *model)
 {
@@ -60,7 +61,7 @@ keep(struct model *model, const char *reason)
                      model->catalog->pipeline->name, model->id, why);
 }
 
-/* In the loop's next turn: this may be a step of one of the two. */
+/* Retires in the loop's next turn, because this may be a step of one of the two. */
 static void
 retire_later(struct model *model)
 {
@@ -127,7 +128,7 @@ replacement_fail(struct model *successor)
     catalog_unload(model);
 }
 
-/* Only what its files did wrong: not a lack of room, of workers or of time. */
+/* Returns whether the model's files are wrong, not whether room, workers or time are missing. */
 static bool
 is_broken(const struct model *model)
 {

@@ -29,7 +29,7 @@ enum {
 
 /* A mesh waits half a second for a prediction, then takes the default size. */
 #define PREDICT_NS (NS_PER_S / 5)
-/* As at the front: the time that answers under way have at the end. */
+/* The time that answers under way have at the end, as at the front. */
 #define LAST_ANSWERS_NS (NS_PER_S / 2)
 
 struct runtime_ask {

@@ -98,8 +98,8 @@ part(const struct gauge *gauge, uint32_t percent)
     return gauge->full - gauge->full * (100 - percent) / 100;
 }
 
-/* How much must be free again before a request like this one is admitted; 0: it is. Fair shares
- * divide the part that is open to large callers, so that these alone do not fill it all. */
+/* Returns how much must be free again before a request like this one is admitted; 0: it is. Fair
+ * shares divide the part that is open to large callers, so that these alone do not fill it all. */
 static int64_t
 lacking(const struct gauge *gauge, const struct forecast_demand *demand, enum verdict *verdict)
 {

@@ -30,7 +30,7 @@ claim_answer(struct request *request, uint32_t generation)
     return true;
 }
 
-/* The same for a request that waits for its model. */
+/* Like claim_answer(), for a request that waits for its model. */
 static bool
 claim_waiting(struct request *request, uint32_t generation)
 {
@@ -222,7 +222,7 @@ result_is_its_own(const struct region *region, uint32_t slot, const struct shm_p
     return true;
 }
 
-/* For the judgement of deaths (death.c): this stage has finished a request. */
+/* Notes, for the judgement of deaths (death.c), that this stage has finished a request. */
 static void
 note_finished(struct lane *lane, uint32_t stage)
 {
@@ -230,7 +230,7 @@ note_finished(struct lane *lane, uint32_t stage)
         atomic_fetch_add_explicit(&lane->finished[stage], 1, memory_order_relaxed);
 }
 
-/* Before a slot that came back is claimed: passes on the pieces of its request's answer. */
+/* Passes on the pieces of its request's answer before a slot that came back is claimed. */
 static bool
 settle_pieces(struct lane *lane, struct shm_ticket ticket, struct payload_view *view)
 {

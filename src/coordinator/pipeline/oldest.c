@@ -62,7 +62,7 @@ struct whereabouts {
     int32_t pid;          /* 0: none */
 };
 
-/* For a `word` that says that a worker holds it. */
+/* Finds the models of the worker that holds it, according to `word`. */
 static struct whereabouts
 find_worker_models(const struct lane *lane, const struct worker_pools *pools, struct shm_word word)
 {

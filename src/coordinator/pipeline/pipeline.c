@@ -167,7 +167,7 @@ pipeline_is_failing(const struct pipeline *pipeline)
            pipeline->options.workers->is_quarantined(pipeline->pools[lane->number]);
 }
 
-/* From here on requests go to `lane`. */
+/* Sends requests to `lane` from here on. */
 static void
 serve_through(struct pipeline *pipeline, struct lane *lane)
 {

@@ -71,7 +71,7 @@ on_late(void *context)
 
 static void step(void *context);
 
-/* On any thread. */
+/* Called on any thread. */
 static void
 on_answer(void *call, enum status status, const char *text)
 {

@@ -73,7 +73,8 @@ no_place(struct lane *lane, struct submission *submission, enum counter counter,
     return STATUS_RESOURCE_EXHAUSTED;
 }
 
-/* With the lock. Places are shared as slots are: by priorities and fair shares (forecast.h). */
+/* Call with the lock. Places are shared as slots are: by priorities and fair shares
+ * (forecast.h). */
 static enum status
 judge_place(const struct wait_queue *queue, struct lane *lane, struct submission *submission,
             int64_t now_ns, struct error *error)

@@ -103,7 +103,7 @@ check_type(const Inference__ModelInferRequest__InferInputTensor *input, struct s
     return STATUS_OK;
 }
 
-/* Of an input in shared memory, which is read later. */
+/* Checks an input in shared memory, which is read later. */
 static enum status
 check_shared_bytes(const struct oip_shared *shared, uint32_t datatype, uint64_t *bytes,
                    struct error *error)

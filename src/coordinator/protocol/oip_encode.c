@@ -145,7 +145,8 @@ field_bytes(uint32_t number, size_t bytes)
     return bytes == 0 ? 0 : wire_head_bytes(number, bytes) + bytes;
 }
 
-/* Where the output is, which the message does not have; NULL: it has. `order`: of the outputs. */
+/* Returns where the output is, if it is not in the message; NULL: it is. `order`: of the
+ * outputs. */
 static const struct oip_shared *
 shared_of(const struct response *response, uint32_t order)
 {

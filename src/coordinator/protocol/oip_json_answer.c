@@ -242,7 +242,7 @@ is_named(const struct json_output *output, const char *name)
     return memcmp(text, name, bytes) == 0;
 }
 
-/* How the output is to be written. A piece need not have each output that was requested. */
+/* Returns how the output is to be written. A piece need not have each output that was requested. */
 static const struct oip_json_form *
 form_of(const struct oip_json *json, enum oip_json_part part, uint32_t index,
         struct wire_cursor described)

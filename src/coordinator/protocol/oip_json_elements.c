@@ -9,7 +9,7 @@
 #include "coordinator/protocol/oip_json_request.h"
 #include "shm/payload.h"
 
-/* As the decoder of messages reports it, which has the same limits. */
+/* Reports the mistake like the decoder of messages, which has the same limits. */
 enum status
 oip_json_invalid(struct json_reading *reading)
 {

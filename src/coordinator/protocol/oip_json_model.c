@@ -103,7 +103,7 @@ put_model(struct bytes *out, const Inference__ModelMetadataResponse *model)
     json_close(&json, '}');
 }
 
-/* To be freed; NULL: it is none. */
+/* Returns the response, to be freed; NULL: it is no such response. */
 static Inference__ModelMetadataResponse *
 unpack(const struct wire_message *response, struct error *error)
 {

@@ -27,7 +27,7 @@ set_number(struct json_reading *reading, const char *key, const json_t *value)
             : oip_number_of_text((struct wire_cursor){.spans = &span, .left = span.bytes});
 }
 
-/* Of a string, a number or a boolean. */
+/* Reads the value of a string, a number or a boolean. */
 enum status
 oip_json_read_value(struct json_reading *reading, const json_t *value,
                     Inference__InferParameter *to)

@@ -183,7 +183,7 @@ open_object(const struct shared_region_spec *spec, int *fd, struct error *error)
 
 /* ---- the table ---- */
 
-/* Under the lock. The place of a name; `count`: it is not there. */
+/* Returns the index of a name; `count`: it is not there. Call under the lock. */
 static uint32_t
 find(const struct shared_memory *memory, const char *name)
 {
@@ -218,7 +218,7 @@ region_create(struct shared_memory *memory, const struct shared_region_spec *spe
     return region;
 }
 
-/* Under the lock. */
+/* Call under the lock. */
 static enum status
 check_room(const struct shared_memory *memory, const char *name, struct error *error)
 {
@@ -258,7 +258,8 @@ shared_memory_register(struct shared_memory *memory, const struct shared_region_
                : error_prefix(error, "registering shared memory region \"%.200s\"", spec->name);
 }
 
-/* Under the lock. Whether that was the last hold: then it is to be freed without the lock. */
+/* Returns whether that was the last hold: then the region is to be freed without the lock. Call
+ * under the lock. */
 static bool
 let_go(struct shared_region *region)
 {

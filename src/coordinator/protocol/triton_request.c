@@ -46,7 +46,7 @@ enum triton_member {
 
 enum { FIELDS = 5, PARAMETER_STRING = 3 };
 
-/* By field number. */
+/* The members by field number. */
 static const enum triton_member fields[TRITON_METHOD_COUNT][FIELDS] = {
     [TRITON_STATISTICS] = {MEMBER_NONE, MEMBER_NAME, MEMBER_VERSION},
     [TRITON_CONFIG] = {MEMBER_NONE, MEMBER_NAME, MEMBER_VERSION},
@@ -95,7 +95,7 @@ keep_config(struct triton_request *request, struct wire_cursor text, struct erro
                            "parameter \"config\" must be UTF-8 without a zero byte");
 }
 
-/* Of a ModelRepositoryParameter with text. */
+/* Reads a ModelRepositoryParameter with text. */
 static enum status
 read_config(struct triton_request *request, struct wire_cursor parameter, struct error *error)
 {

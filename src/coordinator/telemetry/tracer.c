@@ -257,7 +257,7 @@ is_ending(const struct tracer *tracer)
     return atomic_load(&tracer->end_ns) != TIME_NEVER_NS;
 }
 
-/* Only the end wakes it. */
+/* Sleeps; only the end wakes it. */
 static void
 nap(struct tracer *tracer, int64_t nap_ns)
 {

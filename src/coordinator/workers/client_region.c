@@ -117,7 +117,7 @@ tell(struct pool_member *member, uint32_t number, enum handshake_client_region_e
                                         error);
 }
 
-/* After the messages: raises the epoch, then wakes all workers. */
+/* Raises the epoch, after the messages, then wakes all workers. */
 static void
 announce(struct worker_pools *pools)
 {
@@ -141,7 +141,7 @@ notify_to_leave(struct pool_member *first, uint32_t count, uint32_t number,
             pool_member_kill(&first[i], KILL_NONSENSE);
 }
 
-/* From now on it is not served any more. */
+/* Ends the serving of the client region. */
 static void
 leave(struct worker_pools *pools, uint32_t number)
 {

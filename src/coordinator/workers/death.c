@@ -252,7 +252,8 @@ forget_process(struct pool_member *member)
     counter_set(member->counters, WORKER_PID, 0);
 }
 
-/* Until a stage has been complete once, the operator must mend a failure: it ends the start. */
+/* Until a stage has been complete once, only the operator can mend a failure, so it ends the
+ * start. */
 static void
 on_failed_start(struct pool_member *member, const char *why)
 {

@@ -78,7 +78,7 @@ look_at_beat(struct pool_member *member, int64_t timeout_ns, bool runs)
     pool_member_kill(member, KILL_SILENT);
 }
 
-/* When its run expires; TIME_NEVER_NS: it runs nothing, or was killed for it just now. */
+/* Returns when its run expires; TIME_NEVER_NS: it runs nothing, or was killed for it just now. */
 static int64_t
 look_at(struct pool_member *member, int64_t timeout_ns)
 {

@@ -23,7 +23,7 @@ leave(pid_t tid)
 
 /* ---- may we ---- */
 
-/* As a loader does it, so that the kernel treats this attempt alike. */
+/* Does as a loader does, so that the kernel treats this attempt alike. */
 static void *
 try_it(void *context)
 {

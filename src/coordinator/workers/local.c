@@ -182,7 +182,7 @@ session_refuse(struct local_session *session, const struct error *error)
     session_end(session);
 }
 
-/* The same for a client that was never served. */
+/* Like session_refuse(), for a client that was never served. */
 static void
 session_turn_away(struct local_session *session, const struct error *error)
 {

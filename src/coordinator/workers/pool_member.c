@@ -336,7 +336,7 @@ worker_pools_check_complete(struct worker_pools *pools)
     }
 }
 
-/* How long the place had no ready worker; 0: this is the first. */
+/* Returns how long the place had no ready worker; 0: this is the first. */
 static int64_t
 note_recovery(struct pool_member *member)
 {

@@ -52,7 +52,7 @@ make(struct region_job *job)
     region_detach(&region); /* no page of it is touched again: its client can remove them */
 }
 
-/* On the loop thread, possibly after the region maker's end. */
+/* Runs on the loop thread, possibly after the region maker's end. */
 static void
 hand_over(void *context)
 {

@@ -58,7 +58,7 @@ reserve_give_up(void)
         close(reserve_fds[--reserve_count]);
 }
 
-/* In one step, so that no other thread can get its number in between. */
+/* Replaces the descriptor in one step, so that no other thread can get its number in between. */
 static void
 reserve_take(int fd)
 {
@@ -429,7 +429,7 @@ make_control(const struct handshake_start *start, struct spawned *spawned, struc
     return status == STATUS_OK ? never_wait(spawned->control, error) : status;
 }
 
-/* With room for a message under any default of the system. */
+/* Makes a socket with room for a message under any default of the system. */
 static enum status
 make_models(struct spawned *spawned, struct child_fds *child, struct error *error)
 {

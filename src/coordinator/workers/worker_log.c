@@ -62,7 +62,7 @@ is_container(const struct worker_log *log)
     return log->options.source == WORKER_LOG_OF_CONTAINER;
 }
 
-/* Whose lines go through unchanged: their names begin so. */
+/* Returns the program whose lines go through unchanged: their names begin so. */
 static const char *
 program_of(const struct worker_log *log)
 {

@@ -17,7 +17,7 @@
 #include "coordinator/pipeline/pipeline.h"
 #include "shm/former.h"
 
-/* How long a request that comes to a dead stage may wait there for its refusal. */
+/* The time that a request that comes to a dead stage may wait there for its refusal. */
 enum { FAIL_LOOK_MS = 20, TRY_AGAIN_MS = 50 };
 
 static struct pool_member *
