@@ -131,8 +131,8 @@ moved(const struct http_connection *connection)
     return connection->queued - waiting;
 }
 
-/* When the time limit expires if nothing moves until then. A streamed answer may last as long as
- * the handler likes: only its client must not stall. */
+/* Returns when the time limit expires if nothing moves until then. A streamed answer may last as
+ * long as the handler likes: only its client must not stall. */
 static int64_t
 deadline(struct http_connection *connection, int64_t timeout_ns)
 {

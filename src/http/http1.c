@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How HTTP/1 carries answers: one at a time, which is its connection's. */
+/* HTTP/1 carries answers one at a time: the answer belongs to its connection. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>

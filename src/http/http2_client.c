@@ -476,8 +476,8 @@ take_input(struct http2_link *link)
     return used >= 0;
 }
 
-/* Those that are over wait for nghttp2, perhaps forever: for output that the server does not read,
- * or a stream that it does not allow. */
+/* Returns whether there are calls. Those that are over wait for nghttp2, perhaps forever: for
+ * output that the server does not read, or a stream that it does not allow. */
 static bool
 has_calls(const struct http2_link *link)
 {

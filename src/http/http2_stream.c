@@ -47,7 +47,8 @@ timeout_of(const struct http2_stream *stream)
     }
 }
 
-/* When its time is over if nothing moves until then: the rules of a connection of HTTP/1. */
+/* Returns when its time is over if nothing moves until then: the rules of a connection of
+ * HTTP/1. */
 static int64_t
 due_of(const struct http2_stream *stream)
 {

@@ -62,7 +62,7 @@ use_certificates(SSL_CTX *context, const char *text)
     return used;
 }
 
-/* Without it OpenSSL would ask at the terminal, and the loop would wait. */
+/* Gives no password: otherwise OpenSSL would ask at the terminal, and the loop would wait. */
 static int
 no_password(char *password, // NOLINT(readability-non-const-parameter): OpenSSL's type
             int bytes, int is_writing, void *context)
@@ -158,7 +158,7 @@ set_client_options(SSL_CTX *context)
     CHECK(SSL_CTX_set_alpn_protos(context, protocol, sizeof(protocol) - 1) == 0);
 }
 
-/* For http_tls_source. Invalid certificates leave the old ones in use. */
+/* The callback of http_tls_source. Invalid certificates leave the old ones in use. */
 static void
 take(void *taker, const struct http_pems *pems)
 {
@@ -341,7 +341,7 @@ add_alternative(struct http_names *names, const GENERAL_NAME *name)
     }
 }
 
-/* In the form that gRPC's core uses: a client is one caller over either protocol. */
+/* Returns names in the form that gRPC's core uses: a client is one caller over either protocol. */
 struct http_names *
 http_tls_names(SSL *ssl)
 {

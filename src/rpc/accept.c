@@ -256,7 +256,7 @@ give(struct rpc_acceptor *acceptor, int listening, int fd)
     close(fd);
 }
 
-/* On a stepping thread. */
+/* Runs on a stepping thread. */
 static void
 give_all(struct rpc_post *post)
 {
@@ -670,9 +670,10 @@ find(struct rpc_acceptor *acceptor, const struct rpc_peer *peer)
     return NULL;
 }
 
-/* The same for a connection that channelz lists. It lists one for a moment after its end, when the
- * peer's port may already belong to a new connection, which must be spared. The old one's number is
- * smaller than any that channelz lists for the first time after the new one was handed over. */
+/* Like find(), for a connection that channelz lists. It lists one for a moment after its end, when
+ * the peer's port may already belong to a new connection, which must be spared. The old one's
+ * number is smaller than any that channelz lists for the first time after the new one was handed
+ * over. */
 static struct connection *
 find_listed(struct rpc_acceptor *acceptor, const struct rpc_peer *peer, long number)
 {

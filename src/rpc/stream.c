@@ -116,8 +116,8 @@ stream_pop(struct rpc_stream *stream)
 
 /* ---- batches ---- */
 
-/* Under the lock, by the thread that holds the baton or may take it. False: nothing to send, and
- * the baton is free. */
+/* Call under the lock, on the thread that holds the baton or may take it. Returns false if there is
+ * nothing to send and the baton is free. */
 static bool
 batch_take(struct rpc_stream *stream, struct stream_batch *batch)
 {
@@ -213,7 +213,7 @@ rpc_stream_open(struct rpc_stream *stream, struct rpc_headers initial, grpc_byte
     batch_start(&batch);
 }
 
-/* Under the lock. */
+/* Call under the lock. */
 static bool
 is_full(const struct rpc_stream *stream, const grpc_byte_buffer *message,
         enum rpc_stream_limit limit, uint64_t most)

@@ -141,7 +141,7 @@ struct opener {
     bool is_asked;
 };
 
-/* Without this OpenSSL would prompt on the terminal. */
+/* Gives the password, for which OpenSSL would otherwise prompt on the terminal. */
 static int
 password_give(char *place, int room, int writing, void *context)
 {

@@ -59,7 +59,7 @@ end_call(struct rpc_call *call, const char *peer)
                                        "the answer was not taken in time", NULL);
 }
 
-/* By how much its sending exceeds the time allowed at this pace; negative: it does not. */
+/* Returns by how much its sending exceeds the time allowed at this pace; negative: it does not. */
 static int64_t
 over_ns(struct rpc_call *call, int64_t now_ns, int64_t timeout_ns, size_t bytes_per_s)
 {

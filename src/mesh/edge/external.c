@@ -66,7 +66,8 @@ external_home_client(struct external *external, const char *target, struct rpc_c
     return rpc_client_create(&options, client, error);
 }
 
-/* Those that are fetched take none of the runtime's places (external_loads.c). */
+/* Returns how many loads run at once. Loads that are fetched take none of the runtime's places
+ * (external_loads.c). */
 static uint32_t
 loads_at_once(struct external *external, const struct external_status *told)
 {
@@ -286,7 +287,7 @@ is_closing(struct external *external)
     return closing;
 }
 
-/* At each change: an answer, the connection, a wake, a time reached. */
+/* Call at each change: an answer, the connection, a wake, a time reached. */
 void
 external_step(struct external *external)
 {

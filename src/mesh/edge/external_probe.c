@@ -98,7 +98,7 @@ external_cut_off(struct external *external)
     wait(external);
 }
 
-/* For a suspect: the circuit is closed unless it has opened meanwhile. */
+/* Ends a suspicion: the circuit is closed unless it has opened meanwhile. */
 static void
 on_suspect_end(struct external *external, enum external_circuit_sign sign)
 {

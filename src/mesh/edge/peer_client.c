@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "mesh/edge/peer_link.h"
 
-/* Without TLS on one side both would see only noise or a closed connection, and neither the reason.
- */
+/* If one side has no TLS, both would see only noise or a closed connection, and neither the
+ * reason. */
 static enum status
 check_tls(const struct peer_link *link, const struct peers_options *options, struct error *error)
 {

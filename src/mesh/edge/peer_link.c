@@ -133,7 +133,8 @@ take_if_whole(struct peer_link *link, struct peer_slot *slot, struct peer_slot *
     return true;
 }
 
-/* The same for the first frame; if more is to come, keeps it, as its content is needed then. */
+/* Like take_if_whole(), for the first frame; if more is to come, keeps it, as its content is needed
+ * then. */
 static bool
 take_or_keep(struct peer_link *link, struct peer_slot *slot, const struct wire_message *message,
              const struct peer_frame *frame, struct peer_slot *taken)
@@ -609,7 +610,7 @@ flow_taken(void *context, uint64_t cost)
 }
 
 static const struct peer_flow_sink flow_sink = {flow_send, flow_taken, PEER_FLOW_WINDOW_BYTES};
-/* Also for a node that has not said hello. */
+/* The sink also of a node that has not said hello. */
 static const struct peer_flow_sink old_flow_sink = {flow_send, flow_taken,
                                                     PEER_FLOW_OLD_WINDOW_BYTES};
 

@@ -160,7 +160,7 @@ static const struct shape bye_shape = {.name = "peer_bye"};
 
 enum { FIELD_FRAME = 1, FIELD_PAYLOAD = 15 };
 
-/* By the kind's number; all share the union's offset. */
+/* The shapes by the kind's number; all share the union's offset. */
 static const struct shape *const shapes[] = {
     [PEER_HELLO] = &hello_shape,     [PEER_CALL] = &call_shape,     [PEER_PART] = &about_shape,
     [PEER_ANSWER] = &answer_shape,   [PEER_CANCEL] = &about_shape,  [PEER_ENSURE] = &ensure_shape,
@@ -428,7 +428,7 @@ member_read(struct wire_reading *reading, const struct wire_member *member,
     UNREACHABLE();
 }
 
-/* As deep as the tables, which is two. */
+/* Recurses as deep as the tables, which is two. */
 static enum status
 shape_read(struct wire_reading *reading, const struct shape *shape, struct wire_cursor cursor,
            unsigned char *to)

@@ -211,7 +211,7 @@ runner_call_end(struct mesh_runner *runner, const struct ended *ended)
 
 /* ---- reports of the owners ---- */
 
-/* After a step: the call's memory may be gone. */
+/* Call after a step: the call's memory may be gone. */
 static bool
 still_waits(const struct mesh_runner *runner, const struct runner_call *call, uint32_t number)
 {

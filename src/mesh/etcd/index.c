@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 
-/* With the client's seed, so that keys cannot be chosen to collide. */
+/* Hashes with the client's seed, so that keys cannot be chosen to collide. */
 static uint64_t
 hash_of(const struct etcd_index *index, struct etcd_bytes key)
 {

@@ -472,8 +472,8 @@ list_begin(struct etcd_mirror *mirror)
     page_ask(mirror);
 }
 
-/* At once the first time. If history is compacted faster than we list, the listing would repeat
- * without end. */
+/* Lists at once the first time. If history is compacted faster than we list, the listing would
+ * repeat without end. */
 static void
 list_again(struct etcd_mirror *mirror)
 {

@@ -13,7 +13,7 @@ etcd_text(const char *text)
     return (struct etcd_bytes){text, strlen(text)};
 }
 
-/* As a key the first of all; as an end "to the last". */
+/* The first of all keys; as an end "to the last". */
 static const struct etcd_bytes nul = {"", 1};
 
 /* The first key after all keys with the prefix, in memory of its size; 0 bytes if the prefix is
@@ -214,7 +214,7 @@ etcd_request_watch(struct bytes *out, const struct etcd_range *range, int64_t wa
     json_close(&json, '}');
 }
 
-/* With room for one more byte. */
+/* Copies with room for one more byte. */
 static struct etcd_bytes
 bytes_copy(struct etcd_bytes data)
 {

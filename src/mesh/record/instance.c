@@ -173,7 +173,7 @@ join(struct record_block *block, const char *const *labels, size_t count)
     return start;
 }
 
-/* Into the memory after the record. */
+/* Packs the pools into the memory after the record. */
 static void
 pack_pools(const struct instance_reading *from, struct record_block *block,
            struct record_instance *record)

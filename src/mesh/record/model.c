@@ -19,7 +19,7 @@
 #include "mesh/record/json.h"
 #include "mesh/record/record.h"
 
-/* For records without a type, from ModelMesh's earliest days. */
+/* The type of records without one, from ModelMesh's earliest days. */
 #define TYPE_DEFAULT "NLCLASSIFIER"
 
 static const char *const names[] = {

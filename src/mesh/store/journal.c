@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When content is durable:
+ * The rules for when content is durable:
  *
  *   1. A frame is written after the last one, then fdatasync, and only then reported. If the write
  *      fails, the file is truncated to its former size. If that or the fdatasync fails, the content

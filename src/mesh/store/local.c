@@ -330,7 +330,7 @@ answer(struct local_store *local)
 
 /* ---- turns ---- */
 
-/* Before writing: rewrites a broken or overlong journal. False: nothing can be written. */
+/* Rewrites a broken or overlong journal before a write. Returns false if nothing can be written. */
 static bool
 journal_ready(struct local_store *local, struct error *error)
 {

@@ -69,7 +69,7 @@ pools_fini(struct mesh *mesh)
 
 /* ---- looking at them ---- */
 
-/* By the type alone: the key, which may say more, differs from model to model. */
+/* Chooses by the type alone: the key, which may say more, differs from model to model. */
 static uint32_t
 pool_of_type(const struct mesh *mesh, const char *type)
 {

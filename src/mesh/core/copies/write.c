@@ -126,7 +126,7 @@ bid_is(const struct bid *bid, const struct write_batch *batch)
     return true;
 }
 
-/* Of one table: equal ids are one text. */
+/* Returns the id; within one table equal ids are one text. */
 static const char *
 record_id(const struct mesh_write *write)
 {
