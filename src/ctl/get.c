@@ -118,7 +118,7 @@ put_predictor(struct figure_table *table, const struct shown_object *shown)
     table_add(table, "%s", AT(shown->status, "transitionStatus"));
 }
 
-/* Of the nodes that run it, those that are ready: "1/2". */
+/* Writes how many of the nodes that run it are ready: "1/2". */
 static void
 put_nodes(struct figure_table *table, const struct shown_object *shown)
 {
@@ -164,7 +164,7 @@ put_data(struct figure_table *table, const struct shown_object *shown)
     table_add(table, "%zu", count);
 }
 
-/* Of the gateways, those for which the condition of the object as it is now holds: "2/2". */
+/* Writes for how many of the gateways the condition of the object as it is now holds: "2/2". */
 static void
 put_condition(struct figure_table *table, const struct shown_object *shown, const char *type)
 {
@@ -279,7 +279,7 @@ get(struct manifests_settings *settings, struct client *client, struct error *er
 
 /* ---- describe ---- */
 
-/* Also those from U+0080 on, which terminals obey as well. */
+/* Finds also those from U+0080 on, which terminals obey as well. */
 static bool
 has_controls(const char *text)
 {

@@ -17,7 +17,7 @@
 #include "ctl/input.h"
 #include "ctl/message.h"
 
-/* How long to wait for proof that the node is there: the request's timeout within these limits, so
+/* The time to wait for proof that the node is there: the request's timeout within these limits, so
  * that a tight timeout does not make a node unreachable that must be connected to first. */
 #define REACH_NS_MIN (1 * NS_PER_S)
 #define REACH_NS_MAX (5 * NS_PER_S)
@@ -343,7 +343,7 @@ send_all(const struct infer *infer, struct client *client, const struct split *s
     return status;
 }
 
-/* Before calling the node, checks that these tensors fit into a message. */
+/* Checks, before the node is called, that these tensors fit into a message. */
 static enum status
 request_try(const struct infer *infer, const struct split *split, struct error *error)
 {

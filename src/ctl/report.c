@@ -85,7 +85,7 @@ reasons_print(const struct snapshot *snapshot, const struct snapshot_scope *pipe
                          snapshot_value(pipeline, (enum counter)i), flow);
 }
 
-/* Nothing for a pipeline whose callers take no pieces. */
+/* Prints nothing for a pipeline whose callers take no pieces. */
 static void
 streams_print(const struct snapshot *snapshot, const struct snapshot_scope *pipeline,
               struct flow *flow)
@@ -271,7 +271,7 @@ stages_print(const struct snapshot *snapshot, const struct snapshot_scope *pipel
     deaths_print(snapshot, pipeline, out);
 }
 
-/* The same in 80 columns, without what seldom changes. */
+/* Like work_row(), in 80 columns, without what seldom changes. */
 static void
 screen_row(struct figure_table *table, const struct snapshot *snapshot,
            const struct snapshot_scope *stage, const struct snapshot_scope *workers)

@@ -92,7 +92,7 @@ add_copies(struct figure_table *table, int64_t loaded, const json_t *row)
         table_add(table, "%" PRId64 " (%s-%s)", loaded, least, most);
 }
 
-/* Why the node knows the model. */
+/* Adds why the node knows the model. */
 static void
 add_why(struct figure_table *table, const json_t *row)
 {

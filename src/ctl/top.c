@@ -132,7 +132,7 @@ on_signal(int number)
     stopped = 1;
 }
 
-/* Where a key moves the first line to. */
+/* Returns where a key moves the first line to. */
 static size_t
 scrolled(const struct screen *screen, const char *keys)
 {

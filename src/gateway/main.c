@@ -135,7 +135,7 @@ open_signals(void)
     return fd;
 }
 
-/* As many descriptors as the system allows: connections need them. */
+/* Allows as many descriptors as the system does: connections need them. */
 static void
 raise_descriptors(void)
 {
@@ -146,7 +146,7 @@ raise_descriptors(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Without a descriptor every scrape fails: clients could eject all endpoints. */
+/* Checks the descriptors: without one every scrape fails, and clients could eject all endpoints. */
 static enum status
 check_descriptors(const struct gateway_settings *settings, struct error *error)
 {

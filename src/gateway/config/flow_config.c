@@ -125,7 +125,7 @@ take_concurrency(const struct yaml_file *file, const struct tree_node *entry,
     return STATUS_OK;
 }
 
-/* In flowControl; the reference had it beside it before. */
+/* Reads the detector in flowControl; the reference had it beside it before. */
 static enum status
 take_detector(const struct yaml_file *file, struct gateway_saturation *saturation,
               struct error *error)

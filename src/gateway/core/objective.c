@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "gateway/core/state.h"
 
-/* Of a share of some answers: 0.29 of 100 are a little less than 29. */
+/* The rounding error of a share of some answers: 0.29 of 100 are a little less than 29. */
 #define ROUNDING 1e-6
 
 void

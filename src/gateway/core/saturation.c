@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How full pools are (F2), by the reference's formulas, over the endpoints that S1 would choose
- * from. */
+/* Computes how full pools are (F2), by the reference's formulas, over the endpoints that S1 would
+ * choose from. */
 #include "gateway/core/state.h"
 
 const char *const gateway_detector_names[GATEWAY_DETECTOR_COUNT] = {

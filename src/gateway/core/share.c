@@ -7,7 +7,7 @@
 
 #include "gateway/core/state.h"
 
-/* Of a model whose answer did not say. */
+/* The tokens of an answer that did not say. */
 enum { ANSWER_TOKENS = 128 };
 
 static int64_t

@@ -35,7 +35,7 @@ struct pool_dashboard {
     uint32_t viewer_count;
 };
 
-/* Nothing from elsewhere, no inline script or style, and no frame around it. */
+/* The policy allows nothing from elsewhere, no inline script or style, and no frame around it. */
 static const char policy[] = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
                              "object-src 'none'; form-action 'none'";
 

@@ -53,7 +53,8 @@ endpoint_pool_note_answer(struct endpoint_pool *pool, uint32_t endpoint, int64_t
 
 /* ---- names of models: the core has their hashes ---- */
 
-/* As the endpoint's catalogue has it, escapes as written; otherwise a part of the hash. */
+/* Writes the model as the endpoint's catalogue has it, escapes as written; otherwise a part of the
+ * hash. */
 static void
 put_model(const struct endpoint_pool *pool, struct json *json, uint32_t endpoint, uint64_t hash)
 {

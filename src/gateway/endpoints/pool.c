@@ -170,7 +170,7 @@ endpoint_pool_name(const struct endpoint_pool *pool, uint32_t endpoint)
 
 /* ---- resources: a set with a mistake changes nothing ---- */
 
-/* Before the step, which may send requests by the new routes. */
+/* Replaces the resources before the step, which may send requests by the new routes. */
 static void
 replace_resources(struct endpoint_pool *pool, struct resource_set *set)
 {
@@ -255,7 +255,7 @@ is_same_entry(const struct endpoint_entry *a, const struct endpoint_entry *b)
            strcmp(a->tls_name, b->tls_name) == 0 && strcmp(a->labels, b->labels) == 0;
 }
 
-/* At another port of the endpoint, or the same. */
+/* Creates a target at another port of the endpoint, or the same. */
 static enum status
 create_target(struct endpoint_member *member, const struct endpoint_entry *entry,
               const char *address, struct http_target **target, struct error *error)
@@ -359,7 +359,7 @@ wanted_find(const struct hash_table *table, const struct endpoint_entry *entry)
     return (struct wanted_endpoint *)at;
 }
 
-/* Of several entries with one address, such as those of a mesh that match the same node, the first
+/* If several entries have one address, such as those of a mesh that match the same node, the first
  * counts. Returns how many addresses there are. */
 static uint32_t
 wanted_index(const struct endpoint_pool *pool, uint32_t count, struct wanted_endpoint *items,

@@ -134,7 +134,8 @@ put_band(struct bytes *out, const struct gateway_band_view *band)
              (double)band->waited_ms / 1e3);
 }
 
-/* Of each InferencePool; without any, all endpoints are one without a name. */
+/* Writes the saturation of each InferencePool; without any, all endpoints are one without a
+ * name. */
 static void
 put_saturation(struct bytes *out, const struct endpoint_pool *pool)
 {
@@ -185,7 +186,7 @@ put_pool(struct bytes *out, const struct endpoint_pool *pool)
     put_line(out, "inference_pool_average_kv_cache_utilization %g\n", kv_used / by);
 }
 
-/* Of each LLMRoute with an objective. Names of models need no escapes. */
+/* Writes the objective of each LLMRoute that has one. Names of models need no escapes. */
 static void
 put_objectives(struct bytes *out, const struct endpoint_pool *pool)
 {

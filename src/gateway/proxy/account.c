@@ -93,7 +93,7 @@ account_tokens(struct exchange *exchange)
     row->tokens.answer_tokens += usage->answer_tokens;
 }
 
-/* For the log, where quotes end values. */
+/* Makes a text fit for the log, where quotes end values. */
 static const char *
 logged(char room[MODEL_NAME_BYTES], const char *text)
 {

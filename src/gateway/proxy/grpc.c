@@ -32,7 +32,7 @@ refuse(struct exchange *exchange, int code, const char *message)
     exchange_refuse(exchange, &(struct openai_error){.code = code, .message = message});
 }
 
-/* When the client must have sent what the call is placed by. */
+/* Returns when the client must have sent what the call is placed by. */
 static int64_t
 reading_ns(const struct exchange *exchange)
 {
@@ -63,7 +63,7 @@ on_time(void *context)
         arm(exchange);
 }
 
-/* At most eight digits: the unit grows with the number. */
+/* Writes at most eight digits: the unit grows with the number. */
 static void
 put_timeout(char text[16], int64_t left_ns)
 {

@@ -150,7 +150,7 @@ admit_key(struct llm_proxy *proxy, struct http_request *request, struct api_key 
     return false;
 }
 
-/* The same; of a key's limits, too. */
+/* Like admit_key(), by a key's limits, too. */
 static bool
 admit(struct llm_proxy *proxy, struct http_request *request, struct api_key **key)
 {

@@ -312,7 +312,7 @@ set_priority(struct gateway_route *route, int32_t priority)
     route->has_priority = true;
 }
 
-/* Of the first objective, if the route has none yet. */
+/* Takes the first objective, if the route has none yet. */
 static void
 take_objective(struct gateway_route *route, const struct tree_node *objectives)
 {

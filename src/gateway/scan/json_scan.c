@@ -22,7 +22,7 @@ skip_blanks(struct cursor *cursor)
         cursor->at++;
 }
 
-/* From the opening quote to behind the closing one. */
+/* Skips from the opening quote to behind the closing one. */
 static bool
 skip_string(struct cursor *cursor)
 {

@@ -230,7 +230,8 @@ is_of(const struct metrics_series *series, const char *name, size_t name_bytes, 
                                      is_text(value, bytes, series->label_value));
 }
 
-/* Behind the brace that ends them, which values may contain; NULL: there is none. */
+/* Returns the position behind the brace that ends the labels, whose values may contain braces;
+ * NULL: there is none. */
 static const char *
 labels_end(const char *at)
 {

@@ -8,7 +8,7 @@
 
 enum { BYTES_PER_TOKEN = 4 };
 
-/* By what the name means: clients may escape it, as PHP does each slash. 0: it is no text. */
+/* Hashes what the name means: clients may escape it, as PHP does each slash. 0: it is no text. */
 static uint64_t
 model_hash(struct json_span value)
 {

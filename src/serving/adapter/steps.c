@@ -23,7 +23,7 @@ static const enum server_call CALLS[] = {[STEP_PROBE] = SERVER_PROBE,
 
 static void ask(struct adapter_task *task, enum task_step step);
 
-/* Of the first failure. */
+/* Keeps the error of the first failure. */
 static void
 keep_error(struct adapter_task *task, const struct error *error)
 {
@@ -209,7 +209,7 @@ task_begin(struct adapter_task *task)
 
 /* ---- files ---- */
 
-/* At least 1: a load that reports 0 would be asked for its size. */
+/* Returns at least 1: a load that reports 0 would be asked for its size. */
 static uint64_t
 size_of(const struct adapter *adapter, uint64_t file_bytes)
 {

@@ -165,7 +165,7 @@ struct member_search {
     bool is_found;
 };
 
-/* Under the runner's lock. */
+/* Called under the runner's lock. */
 static void
 look_at_member(void *context, const struct mesh_instance *instance)
 {

@@ -67,7 +67,7 @@ view_free(struct folder_view *view)
     free(view);
 }
 
-/* On the loop thread. */
+/* Runs on the loop thread. */
 static void
 show_view(void *context)
 {
@@ -98,7 +98,7 @@ by_id(const void *a, const void *b)
     return ids != 0 ? ids : strcmp(one->file, other->file);
 }
 
-/* Of several objects with one id the first stays. */
+/* Leaves out all but the first of several objects with one id. */
 static void
 leave_out_repeated(struct folder_view *view)
 {

@@ -118,7 +118,7 @@ note_refusal(struct serving_object *object)
     snprintf(object->refusal, sizeof(object->refusal), "%s", text != NULL ? text : "");
 }
 
-/* On the loop thread, after an order. */
+/* Runs on the loop thread, after an order. */
 static void
 on_ordered(void *context)
 {
@@ -136,7 +136,7 @@ on_ordered(void *context)
     object_rest(object, done ? WAIT_SOON : WAIT_AGAIN);
 }
 
-/* Under the runner's lock, on any thread. */
+/* Called under the runner's lock, on any thread. */
 static void
 on_order_end(struct runner_order *order, const struct runner_reply *reply)
 {
@@ -214,7 +214,8 @@ on_written(void *context, enum store_txn_end end, const struct error *error)
         object_rest(object, end == STORE_OK ? WAIT_SOON : WAIT_AGAIN);
 }
 
-/* Of what it has seen: a leader that came meanwhile may have written a newer status. */
+/* Writes a status of what it has seen: a leader that came meanwhile may have written a newer
+ * one. */
 static void
 object_write(struct serving_object *object, const struct store_change *changes, size_t count)
 {
@@ -237,7 +238,7 @@ object_write(struct serving_object *object, const struct store_change *changes, 
     object_rest(object, WAIT_AGAIN);
 }
 
-/* Of a deleted object, the status alone or everything. */
+/* Drops the records of a deleted object: the status alone or everything. */
 static void
 object_drop(struct serving_object *object)
 {
@@ -350,7 +351,8 @@ object_start(struct serving_object *object)
     object_order(object, (struct mesh_order){.kind = MESH_VMODEL_STATUS});
 }
 
-/* Those whose wait is over, as long as there is room; objects that are not due cost nothing. */
+/* Starts those whose wait is over, as long as there is room; objects that are not due cost
+ * nothing. */
 static void
 start_due(struct serving_leader *leader, enum object_wait wait, int64_t now_ns)
 {

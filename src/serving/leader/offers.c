@@ -46,7 +46,7 @@ gather_runtimes(struct serving_leader *leader, struct offers *offers, enum manif
     }
 }
 
-/* Under the runner's lock. */
+/* Called under the runner's lock. */
 static void
 gather_node(void *context, const struct mesh_instance *instance)
 {

@@ -30,8 +30,8 @@ mark_of(enum manifest_kind kind)
     return manifest_is_runtime(kind) ? MARK : manifest_is_of_gateway(kind) ? GATEWAY_MARK : NULL;
 }
 
-/* Where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no report. The
- * object itself may be named "node" or "gateway". */
+/* Returns where the mark of its kind is, with a node's or a gateway's name behind it; NULL: no
+ * report. The object itself may be named "node" or "gateway". */
 static const char *
 find_mark(const char *id)
 {
@@ -46,7 +46,8 @@ find_mark(const char *id)
     return NULL;
 }
 
-/* Of what it is about: all reports about an object are found by its id. */
+/* Hashes the id of the object that a report is about: all reports about an object are found by its
+ * id. */
 static uint64_t
 hash_of(const char *id)
 {
@@ -184,7 +185,7 @@ struct node_search {
     bool found;
 };
 
-/* Under the runner's lock. */
+/* Called under the runner's lock. */
 static void
 compare_node(void *context, const struct mesh_instance *instance)
 {
@@ -252,8 +253,8 @@ is_about(const struct serving_told *told, const struct serving_object *object)
            strncmp(told->id + bytes, mark, strlen(mark)) == 0;
 }
 
-/* Of a runtime one node is enough, also where it rests until it is needed; an object of gateways
- * each must have accepted as it is. */
+/* For a runtime one node is enough, also where it rests until it is needed. Each gateway must have
+ * accepted an object of gateways as it is. */
 static bool
 is_ready(const struct serving_told *const *told, size_t count, const struct serving_object *object)
 {

@@ -113,7 +113,7 @@ serving_status_write(enum serving_form form, const struct serving_status *status
 
 /* ---- events ---- */
 
-/* Where the last `count` events begin; each begins with its time. */
+/* Returns where the last `count` events begin; each begins with its time. */
 static const char *
 last_events(const struct status_record *former, uint32_t count)
 {

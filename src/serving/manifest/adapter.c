@@ -8,7 +8,7 @@
 #include "serving/manifest/check.h"
 #include "serving/manifest/model.h"
 
-/* Those of KServe's controller and adapters. */
+/* The defaults of KServe's controller and adapters. */
 static const struct manifest_adapter DEFAULTS = {
     .port = 8001,
     .buffer_bytes = 128 << 20,

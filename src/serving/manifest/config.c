@@ -33,7 +33,7 @@ make_url(const struct tree_node *config)
     return name != NULL ? must_format("grpc://%s:%s", name, port != NULL ? port : "8033") : NULL;
 }
 
-/* As KServe has it, but nothing rests where the manifest says nothing of it. */
+/* Reads the grace as KServe has it, but nothing rests where the manifest says nothing of it. */
 static int64_t
 read_grace(const struct tree_node *config)
 {

@@ -128,7 +128,8 @@ check_mode(const struct tree_node *metadata, struct tree_report *report)
                    node_show(mode, shown));
 }
 
-/* Those of other programs are kept; these would have an effect in ModelMesh Serving or KServe. */
+/* Annotations of other programs are kept; these would have an effect in ModelMesh Serving or
+ * KServe. */
 static void
 check_annotations(const struct tree_node *metadata, struct tree_report *report)
 {
@@ -155,7 +156,7 @@ check_annotations(const struct tree_node *metadata, struct tree_report *report)
     }
 }
 
-/* Those of a model's bounds, on an object that is none. */
+/* Checks the annotations with a model's bounds, on an object that is none. */
 static void
 check_bounds(enum manifest_kind kind, const struct tree_node *metadata, struct tree_report *report)
 {

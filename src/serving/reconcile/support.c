@@ -49,7 +49,7 @@ selects(const struct serving_runtime *runtime, const struct serving_wanted *want
     return false;
 }
 
-/* By labels, as a runtime of ModelMesh Serving gives them to its node. */
+/* Decides by labels, as a runtime of ModelMesh Serving gives them to its node. */
 static bool
 is_labelled(const struct serving_node *node, const struct serving_wanted *wanted)
 {
@@ -66,8 +66,8 @@ is_labelled(const struct serving_node *node, const struct serving_wanted *wanted
     return wanted->protocol == NULL || has_word(node->labels, label);
 }
 
-/* By its pools, which are this node's pipelines: they have no versions and all protocols. A pool
- * for all types counts only while there are no ServingRuntimes to choose from. */
+/* Decides by its pools, which are this node's pipelines: they have no versions and all protocols. A
+ * pool for all types counts only while there are no ServingRuntimes to choose from. */
 static bool
 is_pooled(const struct serving_node *node, const struct serving_wanted *wanted, bool has_runtimes)
 {
@@ -82,7 +82,7 @@ is_pooled(const struct serving_node *node, const struct serving_wanted *wanted, 
     return false;
 }
 
-/* By the labels of nodes: WAITS if it rests wherever it is. */
+/* Decides by the labels of nodes: WAITS if it rests wherever it is. */
 static enum serving_support
 support_of_nodes(const struct serving_wanted *wanted, const struct serving_offers *offers)
 {

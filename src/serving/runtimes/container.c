@@ -67,8 +67,8 @@ place_repository(const struct making *making, const char *text)
     return bytes_take(&to, &(size_t){0});
 }
 
-/* With its variables' values and the node's folder for models; "" if there is no room, which is
- * reported. To be freed. */
+/* Expands a text with its variables' values and the node's folder for models; "" if there is no
+ * room, which is reported. To be freed. */
 static char *
 expand_text(struct making *making, const char *text)
 {
@@ -150,8 +150,8 @@ value_of_field(struct making *making, const char *path)
     return found != NULL ? found : member(metadata, path, "metadata.annotations");
 }
 
-/* In thousandths. A request that is not given is the limit, a limit that is not given the host's
- * whole. */
+/* Returns the resource in thousandths. A request that is not given is the limit, a limit that is
+ * not given the host's whole. */
 static uint64_t
 resource(const struct runtime_host *host, const struct tree_node *container, const char *list,
          const char *name)
@@ -273,8 +273,8 @@ value_from(struct making *making, const char *variable, const struct tree_node *
 
 /* ---- variables ---- */
 
-/* By those the dynamic linker, a library or an interpreter runs other code than the program's. A
- * star stands for any end. */
+/* Recognizes variables by which the dynamic linker, a library or an interpreter runs other code
+ * than the program's. A star stands for any end. */
 static bool
 is_dangerous(const char *name)
 {
@@ -355,7 +355,7 @@ put_variable(struct making *making, const struct tree_node *one)
     bytes_fini(&text);
 }
 
-/* Those of the node that no variable of the manifest replaces, then the manifest's. */
+/* Takes those of the node that no variable of the manifest replaces, then the manifest's. */
 static char **
 make_environment(const struct making *making)
 {

@@ -13,7 +13,7 @@ enum { LABEL_BYTES = 512, UNWANTED = 1000 };
 
 /* ---- labels ---- */
 
-/* In Kubernetes' words. */
+/* Returns the architecture in Kubernetes' words. */
 static const char *
 architecture(const struct utsname *host)
 {

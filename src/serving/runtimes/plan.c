@@ -21,7 +21,7 @@ by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* As ModelMesh Serving's controller labels a runtime's pods: formats that are selected
+/* Labels as ModelMesh Serving's controller labels a runtime's pods: formats that are selected
  * automatically, protocols, the name. */
 static char *
 make_labels(const struct serving_runtime *runtime)
@@ -115,7 +115,8 @@ find_addresses(const struct manifest *manifest, struct runtime_plan *plan, struc
 
 /* ---- the server of a built-in adapter ---- */
 
-/* As KServe has it, the memory of the container that is named like the type; else of the first. */
+/* Finds the server as KServe does: the memory of the container that is named like the type; else of
+ * the first. */
 static void
 find_server(const struct manifest *manifest, const struct runtime_host *host,
             struct runtime_plan *plan, struct bytes *problems)

@@ -224,7 +224,7 @@ discard(struct cache *cache, struct storage_lease *item, char trash[PATH_MAX])
     return moved;
 }
 
-/* With the lock. False: everything left is in use. */
+/* Call with the lock. Returns false if everything left is in use. */
 static bool
 evict_one(struct cache *cache)
 {
@@ -267,7 +267,7 @@ cache_evict_any(struct cache *cache)
 
 /* ---- life ---- */
 
-/* At the start, and again before each fetch: an operator may delete the cache. */
+/* Call at the start, and again before each fetch: an operator may delete the cache. */
 static enum status
 make_folders(const char *folder, struct error *error)
 {
@@ -382,7 +382,7 @@ cache_remember(struct cache *cache, const char *source, const struct cache_recor
 
 /* ---- leases ---- */
 
-/* With the lock. False: its folder is gone. */
+/* Call with the lock. Returns false if its folder is gone. */
 static bool
 hold(struct cache *cache, struct storage_lease *item)
 {

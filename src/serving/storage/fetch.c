@@ -51,7 +51,7 @@ name_source(struct storage_job *job)
     free(digests);
 }
 
-/* Of a listing: names, sizes and versions of all files. */
+/* Names a listing by names, sizes and versions of all files. */
 static void
 name_listing(struct storage_job *job)
 {

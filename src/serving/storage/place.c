@@ -177,7 +177,7 @@ member(const struct wish *wish, const char *name)
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-/* Of the entry alone: secrets are never in keys. */
+/* Returns a text of the entry alone: secrets are never in keys. */
 static char *
 entry_text(const struct wish *wish, const char *name)
 {
@@ -383,7 +383,7 @@ take_entry_role(const struct wish *wish, struct storage_place *place, struct err
                                      "entry \"%s\" of storage-config %s", wish->name, wrong);
 }
 
-/* Of the node, which has no keys (role.c). */
+/* Takes the role of the node, which has no keys (role.c). */
 static void
 take_role(const struct wish *wish, struct storage_place *place)
 {
@@ -643,7 +643,7 @@ place_resolve(const struct place_options *options, const struct storage_source *
     return status;
 }
 
-/* Of the one file, or of all that are named. */
+/* Checks the digest of the one file, or those of all that are named. */
 enum status
 place_check_digests(const struct storage_place *place, storage_has_file *has, const void *context,
                     enum place_files files, struct error *error)

@@ -87,7 +87,7 @@ complete(struct storage_task *task, struct error *error)
     return TASK_AGAIN;
 }
 
-/* Of a 206 that goes on where the file ends, or of a 200, which begins anew. */
+/* Takes the start of a 206 that goes on where the file ends, or of a 200, which begins anew. */
 static enum status
 take_start(struct storage_task *task, const struct transfer_head *head, struct error *error)
 {

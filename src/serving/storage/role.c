@@ -113,7 +113,7 @@ judge(struct storage_task *task, const struct transfer_end *end, struct error *e
     return verdict;
 }
 
-/* With transfers of its own, as it may come amid those of the job. */
+/* Asks with transfers of its own, as it may come amid those of the job. */
 static enum status
 ask_once(const struct storage_job *job, struct role_ask *ask, struct error *error)
 {
@@ -228,7 +228,7 @@ take_line(const struct bytes *answer, char *line, size_t room)
     return true;
 }
 
-/* Of a role, as AWS has them. */
+/* Takes the name of a role, as AWS has them. */
 static bool
 take_name(const struct bytes *answer, char *name, size_t room)
 {

@@ -155,7 +155,7 @@ show(void *context, const struct storage_progress *progress)
     pthread_mutex_unlock(&fetch->storage->lock);
 }
 
-/* With the lock. */
+/* Call with the lock. */
 static void
 count_end(struct storage_counts *counts, const struct storage_fetch *fetch,
           const struct storage_job *job)
@@ -244,7 +244,7 @@ work(void *context)
     }
 }
 
-/* As many as there are fetches, at most fetches_max. */
+/* Starts as many threads as there are fetches, at most fetches_max. */
 static void
 start_worker(struct storage *storage)
 {

@@ -161,7 +161,7 @@ broken(const char *said, struct error *error)
     return error_set(error, STATUS_DATA_LOSS, "it cannot be unpacked: %s", text);
 }
 
-/* Before `more` bytes are written. */
+/* Call before `more` bytes are written. */
 static enum status
 grow(struct unpack *unpack, uint64_t more, struct error *error)
 {
@@ -186,7 +186,7 @@ refuse(const char *name, const char *why, struct error *error)
     return error_set(error, STATUS_INVALID_ARGUMENT, "its \"%.200s\" %s", name, why);
 }
 
-/* That are not there for a file of this path yet. */
+/* Returns the number of folders that are not there yet for a file of this path. */
 static uint64_t
 missing_folders(const struct unpack *unpack, const char *path)
 {
