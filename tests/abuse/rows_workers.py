@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks by modelets, the machine and its limits: supervision never blocks, and the party at fault
+"""Attacks by modelets, the machine and its limits: supervision never blocks, and the user at fault
 pays.
 """
 

@@ -376,7 +376,7 @@ def field_head(number, payload):
 
 
 class Digits(Shoal):
-    """The digits pipeline of the example, its batching as given; tells its batches' sizes, whose
+    """The digits pipeline of the example, its batching as given; reports its batches' sizes, whose
     the CPU time was and how often the server's processes were switched to. The model lies beside
     the configuration, where a modelet may read."""
 

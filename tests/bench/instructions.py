@@ -178,7 +178,7 @@ def count_all(setting, requests, outstanding):
     return counted
 
 
-# ---- what is told
+# ---- the report
 
 
 def total(roles, without=(), where=None):

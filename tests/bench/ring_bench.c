@@ -33,7 +33,7 @@
 #define OBJECT_STRIDE 320 /* a slot */
 #define SPINS_MAX (1u << 27) /* some seconds: by then the other side is stuck */
 
-enum { HOLDER = 2 }; /* the party on both sides: threads of one process */
+enum { HOLDER = 2 }; /* the owner on both sides: threads of one process */
 
 /* A call per item would be half the cost of the cheapest ring. */
 #define INLINE static inline __attribute__((always_inline))

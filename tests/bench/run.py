@@ -203,7 +203,7 @@ class Bench:
                                        for name, values in merge(figures).items()}
 
 
-# ---- what is told of a run
+# ---- the report of a run
 
 
 def command_text(arguments):

@@ -101,7 +101,7 @@ def kills(report, amount, draw):
 
 
 def drains(report, amount, draw):
-    """A rolling upgrade: each node in turn is told to stop, and comes back."""
+    """A rolling upgrade: each node in turn is asked to stop, and comes back."""
     with folder_of_models(amount["models"]) as root, Etcds() as etcds, \
             Cluster(etcds, root) as cluster:
         cluster.register(range(amount["models"]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Outcomes of calls when servers and connections fail: a write whose answer is lost is told as
+ * Outcomes of calls when servers and connections fail: a write whose answer is lost is reported as
  * unknown and never sent again, not even by libcurl on a connection that it used before; what is
  * certain not to have happened is tried on; reads go to the next endpoint; each call ends in its
  * time. Servers are killed and stopped, connections cut by a proxy between.

@@ -3,7 +3,7 @@
  * Three members: calls, watches, sessions and mirrors go on when the member that they use is
  * killed, stopped, or cut off from the others, and when the leader is. A member without a leader is
  * left at once, though it answers, and goes on reporting progress to clients that do not ask for a
- * leader. With two of three gone, writes are told as certainly not done or as unknown, never as
+ * leader. With two of three gone, writes are reported as certainly not done or as unknown, never as
  * done.
  */
 #include <signal.h>

@@ -3,7 +3,7 @@
  * A watch whose server may say anything, in any pieces: lines that come byte by byte, several at
  * once, cut off, repeated, out of any range, without sense. Nothing is shown twice, in part or out
  * of order, memory does not grow; and each callback may close the watch, while more waits to be
- * told.
+ * reported.
  */
 #include <malloc.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A mirror equals etcd at the revision that it claims, under all faults: random
- * writes while the connection is cut, etcd is killed, its history is compacted, and once all of its
- * data is lost. Its reports are applied to a table here; told twice, told in the wrong order or
- * not told, it would differ from a listing. However much there is to list, the watch after it opens
- * at the first try.
+ * A mirror equals etcd at the revision that it claims, under all faults: random writes while the
+ * connection is cut, etcd is killed, its history is compacted, and once all of its data is lost.
+ * Its reports are applied to a table here; reported twice, in the wrong order or not at all, it
+ * would differ from a listing. However much there is to list, the watch after it opens at the first
+ * try.
  */
 #include "../random.h"
 #include "proxy.h"
@@ -77,7 +77,7 @@ on_delete(void *context, size_t range_index, const struct etcd_kv *kv)
 {
     struct table *table = context;
     struct row *row = find(table, kv->key);
-    assert_non_null(row); /* each is told of once */
+    assert_non_null(row); /* each is reported once */
     assert_int_equal(row->range_index, range_index);
     assert_true(kv->mod_revision == 0 || kv->mod_revision > row->mod_revision);
     *row = table->rows[--table->count];

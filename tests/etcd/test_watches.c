@@ -406,7 +406,7 @@ TEST_CASE(wrong_options)
     options.range_count = ETCD_RANGES_MAX + 1;
     assert_int_equal(etcd_watch_open(etcd, &options, &none, &error), STATUS_INVALID_ARGUMENT);
     options.range_count = 1;
-    options.revision = -1; /* some versions would keep such a watch open for ever */
+    options.revision = -1; /* some versions would keep such a watch open forever */
     assert_int_equal(etcd_watch_open(etcd, &options, &none, &error), STATUS_INVALID_ARGUMENT);
     options.revision = 0;
     ranges[0].span = ETCD_ONE;

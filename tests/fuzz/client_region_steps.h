@@ -25,7 +25,7 @@ enum client_region_step {
     CLIENT_REGION_ARRIVES, /* */
     CLIENT_REGION_WRITES,  /* target, which, …, value, … */
     CLIENT_REGION_LATER,   /* the same, while the modelet runs: so many bytes, of such a step */
-    CLIENT_REGION_FORGES,  /* slot, place, generation, party */
+    CLIENT_REGION_FORGES,  /* slot, place, generation, owner */
     CLIENT_REGION_PUNCHES, /* page */
     CLIENT_REGION_CEASES,  /* its lane has a successor: what the worker has of it is finished */
     CLIENT_REGION_STEPS,

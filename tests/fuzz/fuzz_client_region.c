@@ -3,7 +3,7 @@
  * A worker in the hands of a hostile local client: the input is a small program. Its steps let a
  * client submit and take honestly, write any word anywhere in its region, before a request is read
  * or while the modelet runs, forge tickets, punch holes, come and go; between them the worker does
- * what it does: hears of client regions on its control socket, gathers, reads, checks, runs, passes
+ * what it does: receives client regions on its control socket, gathers, reads, checks, runs, passes
  * on. client_region_steps.h has the list. Words that change between two loads of the same read are
  * not this target's matter: tests/unit/test_worker_hostile.c.
  *

@@ -100,7 +100,7 @@ read_head(struct http_parser *parser, struct http_source *source, struct reading
         verdict = http_parser_feed(parser, source->data, bytes, &used);
         CHECK(used <= bytes && (verdict != HTTP_MORE || used == bytes));
         CHECK(parser->used <= HEAD_MAX);
-        if (verdict != HTTP_BAD) /* where a bad one was given up is not told */
+        if (verdict != HTTP_BAD) /* where a bad one was given up is not reported */
             take(source, reading, used);
     }
     reading->code = verdict == HTTP_BAD ? parser->code : 0;

@@ -2,7 +2,7 @@
 /*
  * Any bytes as what a client of HTTP/2 sends behind the preface, in pieces of up to as many bytes
  * as the first byte says, to a real server over a socket. Requests are answered at once, as a
- * stream, early, late, or never; each is told exactly once that its client has gone; streams,
+ * stream, early, late, or never; each is notified exactly once that its client has gone; streams,
  * bodies and what is held of them stay within their limits; nothing is left at the end.
  */
 #include <event2/event.h>

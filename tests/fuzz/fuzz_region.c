@@ -6,7 +6,7 @@
  * a region: gather, repair, audit, fail a stage, cancel, wake, check the header, attach.
  * region_steps.h has the list.
  *
- * Properties: no step reads or writes outside the region, none goes on for ever, every request that
+ * Properties: no step reads or writes outside the region, none goes on forever, every request that
  * was let in is answered exactly once, none gets a piece after its end, and an answer's bytes lie
  * in the region. As long as the program wrote nothing, also: nothing is ever called corrupt, every
  * caller gets its own answer and each of its pieces once and in order, a request of which a piece

@@ -29,10 +29,10 @@ enum step {
     STEP_LOOK,        /* ring */
     STEP_WAKE,        /* stage */
     STEP_WRITE,       /* target, which, …, value, … */
-    STEP_FORGE,       /* slot, place, generation, party */
+    STEP_FORGE,       /* slot, place, generation, owner */
     STEP_SWAP,        /* slot, slot */
     STEP_TEXT,        /* slot, byte, status */
-    STEP_FORGE_PIECE, /* block, slot, generation, number, worker, payload, party */
+    STEP_FORGE_PIECE, /* block, slot, generation, number, worker, payload, owner */
     STEPS,
 };
 
@@ -130,7 +130,7 @@ take64(struct program *program)
     return low | (uint64_t)take32(program) << 32;
 }
 
-/* ---- what a hostile party does with a region of SLOTS and STAGES ---- */
+/* ---- what a hostile process does with a region of SLOTS and STAGES ---- */
 
 enum { SLOTS = 8, STAGES = 2 };
 
@@ -222,7 +222,7 @@ write_value(const struct region *region, struct program *program, char *target)
     memcpy(target, &word, sizeof(word));
 }
 
-/* Somebody's ticket, pushed to any place in the name of any party, as often as it likes. */
+/* Somebody's ticket, pushed to any place in the name of any owner, as often as it likes. */
 static inline enum ring_result
 forge_ticket(const struct region *region, struct program *program)
 {
@@ -238,7 +238,7 @@ forge_ticket(const struct region *region, struct program *program)
     return ring_fill_cell(&ring, index, word);
 }
 
-/* Any block as a piece of any request, in the name of any party. */
+/* Any block as a piece of any request, in the name of any owner. */
 static inline enum ring_result
 forge_piece(const struct region *region, struct program *program)
 {

@@ -177,7 +177,7 @@ def loopback_up():
 
 
 def call_model(container, environment, model):
-    """One call over REST, when the node serves; a mesh is told of its model first."""
+    """One call over REST, when the node serves; the model is registered with a mesh first."""
     kind, file, name, count, shape = MODELS[model]
     body = json.dumps({"inputs": [{"name": name, "datatype": "FP32", "shape": [1, count],
                                    "data": list(range(count))}]}).encode()

@@ -258,7 +258,7 @@ def memory_group(limit_bytes):
 
 
 # Has the program see limits of version 2: it is in the group NAME/inner of a real hierarchy, so its
-# /proc tells what the kernel does; the files of limits are ours, since the kernel gives the
+# /proc shows what the kernel does; the files of limits are ours, since the kernel gives the
 # controller for memory to one version only.
 IN_GROUP_2 = """set -e
 mkdir -p "$1" && mount -t cgroup2 none "$1" && mkdir -p "$1/$2/inner"

@@ -3,7 +3,7 @@
 
 One booster is trained, a single split at 0.5, by the library that the modelet uses; the others are its
 file with other leaves. Model number i answers 2 i + 1 for 0 and 2 i + 2 for 1: exactly, in single
-precision, so an answer tells which model gave it.
+precision, so an answer shows which model gave it.
 """
 
 import ctypes

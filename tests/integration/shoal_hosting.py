@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ServingRuntimes that nodes run, for tests: manifests of containers (shoal_container.py), nodes that run
-them, and what is told of them."""
+them, and what is reported about them."""
 
 import json
 import os

@@ -5,7 +5,7 @@ without any machine learning. And what starts one as a process, for tests (Model
 
     shoal_model_server.py TYPE PORT REPOSITORY JOURNAL
 
-A model is a file whose text is its answer to every call; "broken" cannot be loaded, "endless" takes for ever,
+A model is a file whose text is its answer to every call; "broken" cannot be loaded, "endless" takes forever,
 "wait PATH" answers when a line comes out of that pipe, and a model whose folder the server would not take is an error.
 Each call of such a model, and each management request is a line of the journal. Loaded models
 are lost with the process.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shoald tells the service manager that it serves, reloads, stops, and that its loop runs.
+"""shoald notifies the service manager that it serves, reloads, stops, and that its loop runs.
 
 The test is the manager: it binds the datagram socket that $NOTIFY_SOCKET names, as systemd does.
 Whether systemd accepts the unit is a matter of `./dev package`. ctest: timeout=120 presets=dev

@@ -48,7 +48,7 @@ class TestCheck(unittest.TestCase):
             self.assertIn(words, said)
 
     def test_all_at_once(self):
-        """A broken stage hides neither another one nor an address, and none is told twice."""
+        """A broken stage hides neither another one nor an address, and none is reported twice."""
         self.check_refused(
             node(pipeline("a", stage("libwrong_abi_version.so", "first"), stage("libecho.so", "second"),
                           stage("libpuppet.so", "third", params={"open": "crash"})),

@@ -301,7 +301,7 @@ class TestUpgrade(unittest.TestCase):
         self.check_end()
 
     def test_new_one_dies_just_when_it_is_ready(self):
-        """The old one hears of both at once, and has given nothing away."""
+        """The old one learns of both at once, and has given nothing away."""
         shoald = self.start().wait_ready()
         cue = shoald.folder / "cue"
         os.mkfifo(cue)

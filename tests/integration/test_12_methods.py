@@ -146,7 +146,7 @@ class TestMethods(unittest.TestCase):
                 self.assertEqual(list(method(iter(messages), timeout=WAIT_SECONDS)), [b"one"])
         self.shoald.wait_all_returned("plain")
 
-    # ---- no call waits for ever, and abandoned calls are not run ----
+    # ---- no call waits forever, and abandoned calls are not run ----
 
     def test_deadline(self):
         def gave_up():

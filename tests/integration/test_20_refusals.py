@@ -285,7 +285,7 @@ class TestModelets(ServiceTest):
         self.assertEqual(self.shoald.stage_stat("puppet", "puppet")["batches_halved"], 8)
 
     def test_late_is_not_run(self):
-        """A deadline that passes in the queue: the caller is told, the work is not done."""
+        """A deadline that passes in the queue: the caller gets an error, the work is not done."""
         first = self.held("late")
         before = self.shoald.pipeline_stat("puppet")["cancelled"]
         late = self.client.tell("echo too-late", timeout=0.2)

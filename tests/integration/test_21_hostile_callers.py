@@ -252,7 +252,7 @@ class TestAnswersNotTaken(unittest.TestCase):
                 client.infer_raw("echo", X)
 
     def test_unix_socket(self):
-        """Its connections cannot be told apart: the calls end, the connection does not."""
+        """Its connections cannot be distinguished: the calls end, the connection does not."""
         with Shoald(self.config(send_timeout_ms=300)) as shoald, Client(shoald.target) as client, \
                 Http2(str(shoald.socket), window=0) as hog:
             self.fill(shoald, hog, client)

@@ -469,7 +469,7 @@ class TestLateWhileItRuns(LoadTest):
     """Likewise."""
 
     def test_late_while_it_runs(self):
-        """A modelet that asks is told that nobody waits."""
+        """A modelet that asks learns that nobody waits."""
         def gave_up():
             """On a busy machine the deadline may come before the call has."""
             answer = self.rest.tell("linger slow", parameters={"timeout": 100000})
@@ -506,7 +506,7 @@ class TestLoad(LoadTest):
         self.check_refused(self.rest.tell("echo x", parameters={"timeout": "5"}), 400, "timeout")
 
     def test_client_gone(self):
-        """Its slot is free again, and the modelet hears of it."""
+        """Its slot is free again, and the modelet is notified."""
         gone = self.hold("gone", "linger")
         queued = self.queue(2)
         self.wait_in(3)

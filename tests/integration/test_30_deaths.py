@@ -105,7 +105,7 @@ class TestWorker(DeathTest):
         self.assertEqual(shoald.wait_all_returned("puppet")["run_again"], 8)
 
     def test_poison(self):
-        """A request of which workers die is failed, not tried for ever; the others are served."""
+        """A request of which workers die is failed, not tried forever; the others are served."""
         shoald, client = self.start(puppet_node(workers=2, attempts_max=2))
         self.check_fails(client.tell("crash now"), "UNAVAILABLE", "2 workers died",
                          'stage "puppet"', "libpuppet.so")

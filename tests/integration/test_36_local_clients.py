@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The socket of local clients takes hellos, and answers everything else: for messages of any
-content, size and attachment, the sender is told why it is turned away, the log says so too, and a
+content, size and attachment, the sender gets the reason for the refusal, the log says so too, and a
 client that behaves is served before, meanwhile and after. And nothing is kept of clients that have
 gone, however they went: descriptors, mappings, memory.
 

@@ -173,7 +173,7 @@ class TestTermination(SupervisionTest):
                 self.assertEqual(failure(held)[0].name, "UNAVAILABLE")
 
     def test_hung_loop(self):
-        """The loop's thread hangs for ever, in the opening of a file: two more signals end it."""
+        """The loop's thread hangs forever, in the opening of a file: two more signals end it."""
         shoald, _ = self.start(puppet())
         shoald.config.unlink()
         os.mkfifo(shoald.config)

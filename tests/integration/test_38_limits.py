@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guilty party pays, and the machine's limits are reported, not fatal: poison among good calls,
+"""The guilty user pays, and the machine's limits are reported, not fatal: poison among good calls,
 a node that may not have what it needs, a cgroup with less memory than the arenas would take.
 ctest: timeout=240 presets=dev
 """

@@ -343,7 +343,7 @@ class TestModels(QueueTest):
         self.assertEqual(self.wait_all_gone()["waited"], 4)
 
     def test_wait_runs_out(self):
-        """The model of a call that has waited in vain can be unloaded."""
+        """The model of a call whose wait has timed out can be unloaded."""
         self.serve(queue_wait_ms=30)
         held = self.hold_models()
         self.check_exhausted(self.ask("m2"), "waited", "retry in")

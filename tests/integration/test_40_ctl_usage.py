@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """shoalctl without a node: its help, and its texts for wrong usage.
 
-Every command has a help with its exit codes and an example; a mistake is told with the word that
+Every command has a help with its exit codes and an example; a mistake is reported with the word that
 was meant, ends with 2, and nothing is sent; what is not there ends with 3. ctest: timeout=120
 """
 

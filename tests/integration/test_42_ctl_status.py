@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shoalctl status tells a node that is ready from one that starts, drains, is dead or is not there.
+"""shoalctl status distinguishes a node that is ready from one that starts, drains, is dead or is not there.
 
 A real node is looked at by its counters file and over gRPC, while it starts (its modelet hangs until
 told), while it serves, while it drains, and after SIGKILL. ctest: timeout=180

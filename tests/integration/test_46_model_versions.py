@@ -271,7 +271,7 @@ class TestVersions(unittest.TestCase):
         self.assertEqual(self.ask(), (2, "v0.2.0"))
 
     def test_the_highest_is_broken_at_the_start(self):
-        """The next lower one that can be loaded serves; the reason is told; a repaired one takes over."""
+        """The next lower one that can be loaded serves; the reason is shown; a repaired one takes over."""
         for number in 1, 2, 3, 4:
             self.put(f"m/{number}", number, "{\"learner\": 7}" if number > 2 else None)
         self.start()

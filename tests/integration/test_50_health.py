@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""grpc.health.v1: what Check says, and what Watch tells as things change.
+"""grpc.health.v1: what Check says, and what Watch sends as things change.
 
 A Watch stream is read by a thread into a list, and the test waits for what must appear there.
 ctest: timeout=180

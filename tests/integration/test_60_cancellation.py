@@ -2,7 +2,7 @@
 """Requests of callers that left are not run, and their resources come back.
 
 Callers cancel, run out of time or are killed, with requests in the queue and in a modelet; each
-test ends by finding every slot and block free again. The modelet tells through files what it runs.
+test ends by finding every slot and block free again. The modelet shows through files what it runs.
 ctest: timeout=180 presets=dev
 """
 
@@ -61,7 +61,7 @@ class TestCancellation(unittest.TestCase):
                          - before["stages"][0]["items_cancelled"], 6)
 
     def test_cancelled_while_running(self):
-        """A modelet that asks is told, and may give up."""
+        """A modelet that asks learns of it, and may give up."""
         future = self.client.tell("linger run")
         self.wait_cue("run.held")
         future.cancel()

@@ -52,7 +52,7 @@ class TestNode(Rig, unittest.TestCase):
         self.shoald.check_log()
 
     def test_failing(self):
-        """A stage in quarantine: a mesh that waits is told to give up."""
+        """A stage in quarantine: a mesh that waits is asked to give up."""
         puppet = stage("libpuppet.so", params={"folder": "."}, attempts_max=1, quarantine_deaths=1,
                        quarantine_ms=3600000)
         both = pupil()
@@ -98,7 +98,7 @@ class TestNode(Rig, unittest.TestCase):
                              grpc.StatusCode.INVALID_ARGUMENT, part)
 
     def test_bound_methods(self):
-        """Each is told with the path to its id; where there is none the id is in metadata."""
+        """Each is reported with the path to its id; where there is none the id is in metadata."""
         self.start(pupil("pupil", method="/school.Pupil/Learn", id_path=[2, 1],
                          models={"types": ["pupil"]}),
                    pupil("other", method="/school.Pupil/Other", models={"types": ["other"]}))

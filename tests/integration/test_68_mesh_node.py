@@ -494,7 +494,7 @@ class Nodes(Rig, unittest.TestCase):
             hot = f"m{there[0]}" # the next to go; what is used on the fast path stays
 
             def stays():
-                """While all twelve are called in turn; its uses are told once a second."""
+                """While all twelve are called in turn; its uses are reported once a second."""
                 before = self.lessons(hot)
                 for i in range(12):
                     self.infer_in_time(registrar, hot)

@@ -3,7 +3,7 @@
 (shoal_container.py).
 
 Proves: a runtime is started with its arguments, variables, limits and folder, becomes READY and serves;
-what this node cannot run is told by name, and both documents' full examples run once only image,
+what this node cannot run is reported by name, and both documents' full examples run once only image,
 command and secret are there, also with our modelets; a changed manifest is run instead, unless this
 node cannot run it.
 ctest: timeout=240

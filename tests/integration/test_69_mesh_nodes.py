@@ -304,7 +304,7 @@ class MeshOfThree(Rig, unittest.TestCase):
         self.assertEqual(end["moved"], sum(row["moved_to"] != "" for row in rows), rows)
         self.assertGreater(end["moved"], 0)
         self.assertTrue({row["model"] for row in rows} >= models, (rows, models))
-        # All have been called within the hour, so none is let go before another node has it.
+        # All have been called within the hour, so none is unloaded before another node has it.
         self.assertTrue({row["moved_to"] for row in rows} <= {"node-a", "node-b"}, rows)
         self.assertEqual(end["let_go"], 0, rows)
 

@@ -3,7 +3,7 @@
 
 Its files are written and its commands run, all of them, in their order and in one shell; only the
 folder, the ports and where the programs are differ. Each command must succeed, and what the last ones
-print must be what the page is about: three nodes, a model that one was told of and another answers for.
+print must be what the page is about: three nodes, a model that one registered and another answers for.
 ctest: timeout=180
 """
 

@@ -100,7 +100,7 @@ class TestRegister(RegisterTest):
             self.assertEqual({name: created for name, (created, _) in after[0].items()},
                              {name: created for name, (created, _) in before[0].items()})
             with Registrar(node) as registrar:
-                with self.subTest("a target that is let go of goes, if it is not retained"):
+                with self.subTest("a released target is unregistered unless it is retained"):
                     registrar.register("other")
                     for vmodel in ("v", "w"):
                         registrar.call("setVModel", vModelId=vmodel, targetModelId="other", force=True)

@@ -6,7 +6,7 @@ Proves: a record that cannot be read is named at once to its callers, and number
 any length survive a rewrite; an etcd without space is named at once to callers that need a write,
 also by a node that starts then, seen by the operator, and no hindrance once it has space again;
 orders beyond the writes that may wait for etcd are refused at once, and those that wait are carried
-out; a node that ends takes its keys with it; no node tells others to call their own machine.
+out; a node that ends takes its keys with it; no node publishes an address of the caller's own machine.
 ctest: timeout=300
 """
 

@@ -117,7 +117,7 @@ class TestDrain(unittest.TestCase):
         self.shoald.check_end()
 
     def test_callers_that_go_on(self):
-        """They are told UNAVAILABLE, and nothing else, until long after the node has gone."""
+        """They get UNAVAILABLE, and nothing else, until long after the node has gone."""
         self.start(puppet_node(HOUR_MS))
         answered, codes, gone = collections.Counter(), collections.Counter(), threading.Event()
 

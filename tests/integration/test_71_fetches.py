@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches of models beside other work: what they hold up, what ends them, and what is told of them.
+"""Fetches of models beside other work: what they hold up, what ends them, and what is reported.
 
 Proves: slow fetches hold no place among the loads, of pipelines and of an external runtime, and a
 fetched model waits for one; digests beside files count; a listing without an end is given up; secrets in

@@ -118,7 +118,7 @@ class Case(Storage):
             self.assertNotIn(secret, self.shoald.stderr)
 
     def take(self, code=OK):
-        """Loads and unloads the model; what was told."""
+        """Loads and unloads the model; returns what was reported."""
         told = self.load("m", "s3://models/m", code=code)
         for secret in ("role+", WEB_TOKEN, SESSION):
             self.assertNotIn(secret, told)

@@ -341,7 +341,7 @@ class TestBadConnections(Case):
         self.assertIn("6 attempts failed", self.load("m", self.store.url + "/plain/m.json", code=NEGATIVE))
 
     def test_body_that_ends_with_its_connection(self):
-        """One that is cut looks the same: only a digest tells."""
+        """One that is cut looks the same: only a digest shows it."""
         path = self.store.url + "/plain/m.json"
         self.store.plain["/plain/m.json"] = self.data + b" " * (1 << 20)
         self.store.lengths = False

@@ -335,7 +335,7 @@ class TestFile(TracingTest):
         self.assertEqual(len({run["events"][0]["timeUnixNano"] for run in runs}), 1)
 
     def test_rotation_and_reload(self):
-        """A file that was moved is let go; a new generation is in the spans; keys above the
+        """A file that was moved is closed; a new generation is in the spans; keys above the
         pipelines need a restart."""
         shoald = self.start_puppet()
         self.tell("echo x", traceparent(1)).result()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a mesh, as operators and Prometheus see them: of a real node alone, and of two
-with an etcd, after traffic of which every call and load is known (shoal_pupil.py tells the loads).
+with an etcd, after traffic of which every call and load is known (shoal_pupil.py reports the loads).
 
 Proves: the counters are exact; /metrics says the same, under our names and
 under KServe ModelMesh's; promtool has nothing against ours; the pages name every metric; MM_METRICS

@@ -556,7 +556,7 @@ class TestAsyncio(Puppets):
             asyncio.run(client.live())
 
     def test_cancelled(self):
-        """A task that is cancelled cancels its call: the model is told and its slot comes back."""
+        """A task that is cancelled cancels its call: the model is notified and its slot comes back."""
         async def test(client):
             task = asyncio.create_task(client.infer("puppet", "linger run"))
             held = self.shoald.folder / "run.held"

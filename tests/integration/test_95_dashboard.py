@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard without a browser: what a page is told, who may look, and that no viewer delays or
+"""The dashboard without a browser: what a page is sent, who may look, and that no viewer delays or
 burdens the node.
 
 Figures equal those of shoalctl. A viewer that does not read gets the latest sample later and costs

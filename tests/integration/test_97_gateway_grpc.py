@@ -412,9 +412,9 @@ class Fakes(Case):
                                   + b"".join(frame(CONTINUATION, 0, 1, part) for part in parts[1:-1])
                                   + frame(CONTINUATION, END_HEADERS, 1, parts[-1])
                                   + frame(GOAWAY, 0, 0, bytes(8)),
-                "continued for ever": SETTINGS + frame(HEADERS, 0, 1, HEAD) + flood
+                "continued forever": SETTINGS + frame(HEADERS, 0, 1, HEAD) + flood
                                       + frame(DATA, 0, 1),
-                "interim for ever": SETTINGS + 2000 * frame(HEADERS, END_HEADERS, 1,
+                "interim forever": SETTINGS + 2000 * frame(HEADERS, END_HEADERS, 1,
                                                             fields((b":status", b"100"))) + frame(DATA, 0, 3),
                 "data before a head": SETTINGS + frame(DATA, 0, 1, bytes(5)) + frame(DATA, 0, 3)}.items():
             with self.subTest(name):
@@ -430,7 +430,7 @@ class Fakes(Case):
                 self.assertTrue(one.ended.get(timeout=WAIT_SECONDS))
 
     def test_a_server_that_does_not_read(self):
-        """Its connections end with their calls, also when it cannot be told of their ends."""
+        """Its connections end with their calls, also when it cannot be notified of their ends."""
         window = struct.pack(">I", 1 << 30)
         one = Hostile("one", frame(4, 0, 0, struct.pack(">H", 4) + window)
                       + frame(WINDOW_UPDATE, 0, 0, window), reads=False)

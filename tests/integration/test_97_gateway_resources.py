@@ -3,7 +3,7 @@
 """Resources of the gateway: pools, routes, rewrites and objectives from watched files.
 
 Proves: a pool with an LLMRoute admits only what is defined; splits, sessions, fallbacks, retries,
-pools by labels and failure modes hold; a mistake is told with file, line and field while the old
+pools by labels and failure modes hold; a mistake is reported with file, line and field while the old
 state serves; conditions are shown.
 
 ctest: timeout=120 presets=dev
@@ -178,7 +178,7 @@ spec:
         self.assertGreater(self.gateway.figures()["retried_total"], 0)
 
     def test_open_inference_protocol(self):
-        """The path names the model: another server's answer tells what it was asked for."""
+        """The path names the model: another server's answer shows what it was asked for."""
         self.serve(rewrite("path", "a", {"b/c:d": 1}))
         self.gateway.call({"model": "base"}, path="/v2/models/a/versions/1/infer")
         asked = [model.ask("/test/last").get("path") for model in self.models]
@@ -358,7 +358,7 @@ spec:
         self.assertEqual(self.ask("s"), (200, "blue"))
 
     def test_check(self):
-        """All mistakes are told, or all conditions."""
+        """All mistakes are reported, or all conditions."""
         folder = self.enterContext(tempfile.TemporaryDirectory())
 
         def check(**files):

@@ -721,7 +721,7 @@ class Counts(ExtProcTest):
         self.gateway.wait_idle()
 
     def test_drain(self):
-        """Requests under way are finished; new ones are told; then the process ends."""
+        """Requests under way are finished; new ones are refused; then the process ends."""
         self.serve((0, .1))
         stream = self.picked()
         self.gateway.process.send_signal(signal.SIGTERM)

@@ -252,7 +252,7 @@ nobody_has_a_session(void)
     return true;
 }
 
-/* A node that has not heard of a copy yet cannot find it once etcd is away. */
+/* A node that has not learned of a copy yet cannot find it once etcd is away. */
 static bool
 all_know_the_copies(void)
 {

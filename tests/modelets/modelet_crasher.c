@@ -8,7 +8,7 @@
  *   nothing
  *   null       writes to address 0
  *   call       calls address 0
- *   overflow   recurs for ever
+ *   overflow   recurs forever
  *   abort      an assertion fails
  *   trap       an instruction that does not exist
  *   free       frees what malloc did not give

@@ -9,8 +9,8 @@
  *   file PATH    says whether this file can be opened: "open", or the error's number
  *   crash X      dies by SIGABRT
  *   stop NAME    the process is stopped (SIGSTOP) by a thread when the file NAME.now is there
- *   wedge NAME   likewise its first thread hangs in a signal handler for ever, wherever it is then
- *   flood X      a thread writes lines to stderr for ever
+ *   wedge NAME   likewise its first thread hangs in a signal handler forever, wherever it is then
+ *   flood X      a thread writes lines to stderr forever
  *   mutter X     says X on stderr, with "mutters " before it
  *   print X      likewise on stdout
  *   perish X     likewise without the end of a line, and dies by SIGABRT

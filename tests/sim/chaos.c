@@ -191,7 +191,7 @@ hears(struct world *world, struct task *task)
     node_receive(world, task->node, task->a != 0);
 }
 
-/* Each node hears of it in its time. */
+/* Each node learns of it in its time. */
 static void
 constrain(struct world *world, bool constrained)
 {

@@ -182,7 +182,7 @@ registry_announce(struct world *world)
     }
 }
 
-/* Keys missing from a listing are gone; of the rest, what differs is told. */
+/* Keys missing from a listing are gone; of the rest, what differs is reported. */
 static void
 notify_listed(struct world *world, uint32_t node, enum table table, const char *name, uint64_t told,
               const struct etcd_answer *answer)

@@ -107,7 +107,7 @@ size_now(struct world *world, uint32_t model)
     return draw(world, STREAM_RUNTIMES, 2) ? bytes / 2 : bytes + bytes / 2;
 }
 
-/* Until the node is told, the model counts as what was reserved for it (I1). */
+/* Until the node is notified, the model counts as what was reserved for it (I1). */
 static void
 measured(struct world *world, struct task *task)
 {

@@ -6,11 +6,11 @@
  *
  * A full mirror at each node would take models x nodes x some 300 bytes. But a core decides about a
  * model only when something happens to that model there; so its mirror is fed on demand: before
- * anything happens to a model at a node, the node is told the record as it is, and each change is
- * told at once to those that the record names. A deciding core sees the state as with a watch that
- * never lags. After a while without use a model is forgotten. Reaping needs all records at one
- * node, so it is not part of it; a node that comes back is told of the places that its former life
- * has left, and withdraws them.
+ * anything happens to a model at a node, the node gets the record as it is, and each change goes at
+ * once to those that the record names. A deciding core sees the state as with a watch that never
+ * lags. After a while without use a model is forgotten. Reaping needs all records at one node, so
+ * it is not part of it; a node that comes back is told of the places that its former life has left,
+ * and withdraws them.
  *
  *   scale [--nodes N] [--models N] [--hours N] [--calls-per-second N] [--fit-percent N]
  *         [--zipf-percent N] [--churn-percent-hour N] [--figures-s N] [--tick-s N] [--seed N]
@@ -140,7 +140,7 @@ step(uint32_t number, struct mesh_event event)
     carry_out(number, mesh_step(nodes[number].mesh, &event));
 }
 
-/* False: nothing that a core could do about it, so it need not be told. */
+/* False: nothing that a core could do about it, so it need not be notified. */
 static bool
 knows(const struct mesh *mesh, const char *name, uint64_t as_of)
 {

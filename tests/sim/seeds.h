@@ -11,7 +11,7 @@
 static const uint64_t seeds_once_failed[] = {
     5,     /* served from a copy that was lost while it was withdrawn */
     88,    /* an instance that was gone began its ten minutes again */
-    103,   /* the target of a vmodel was refused by a full mesh for ever */
+    103,   /* the target of a vmodel was refused by a full mesh forever */
     154,   /* I16: a load that was only claimed evicted at any cost */
     210,   /* a node answered before it had seen its own key */
     258,   /* an answer by a model that never was active */
@@ -32,6 +32,6 @@ static const uint64_t seeds_once_failed[] = {
     10447, /* I13: a vmodel's target was refused by models in use */
     11554, /* R14: five copies were gone when a call got there */
     13536, /* W1: a session ended while lost records were written anew */
-    20406, /* I18: a drain let go of a copy after etcd was emptied */
+    20406, /* I18: a drain released a copy after etcd was emptied */
     22715, /* a drain looked for the type of a record that had gone */
 };

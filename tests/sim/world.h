@@ -113,7 +113,7 @@ struct options {
     bool labelled;    /* every fourth model requires a label */
     bool poisoned;    /* the last model cannot be loaded */
     enum bounds_kind bounds;
-    bool tells_own;         /* the writer of a record is told before the watch comes */
+    bool tells_own;         /* the writer of a record gets the answer before the watch comes */
     bool unsure;            /* of a lease that was lost: one does not always know */
     uint32_t lost_for_good; /* nodes, after the faults */
     struct faults faults;
@@ -170,7 +170,7 @@ struct registry {
     struct fake_watch *watch;
     uint64_t history;          /* of etcd, that the mirror is of */
     int64_t revision;          /* the mirror's */
-    uint64_t *model_revisions; /* by model: told last; 0: it is not there */
+    uint64_t *model_revisions; /* by model: reported last; 0: it is not there */
     struct told_model *told;   /* by model: the last that was there */
     uint64_t *vmodel_revisions;
     uint64_t *node_revisions;
@@ -274,7 +274,7 @@ struct world {
     uint64_t reaped;
     uint64_t relists;
     uint64_t unknowns;
-    bool constrained; /* heavy models, to some nodes: as it is, each node hears of it in time */
+    bool constrained; /* heavy models, to some nodes: as it is, each node learns of it in time */
     uint64_t faults_done;
     uint64_t emptied;
     uint64_t switches; /* of vmodels */
@@ -335,7 +335,7 @@ extern const char *const runtime_pool_types[NODE_POOLS_MAX];
 uint32_t runtime_pool(const struct world *world, uint32_t node, uint32_t model);
 uint32_t runtime_concurrency(const struct world *world, uint32_t model); /* 0: all that come */
 uint64_t runtime_bytes(const struct world *world, uint32_t model);       /* predicted */
-/* The core's reservation for a load: a peer may have told it another size. */
+/* The core's reservation for a load: a peer may have reported another size. */
 uint64_t runtime_reserved(struct world *world, uint32_t node, uint32_t model);
 void runtime_start(struct world *world, uint32_t node);
 void runtime_crash(struct world *world, uint32_t node);

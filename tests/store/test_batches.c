@@ -257,7 +257,7 @@ TEST_CASE(the_session_is_over)
     assert_int_equal(model_set(&seen, name(OUT), 0, "x"), STORE_OK);
 }
 
-/* All of a batch whose answer is lost end UNKNOWN, and what happened is told by the mirror. */
+/* All of a batch whose answer is lost end UNKNOWN, and the mirror reports what happened. */
 TEST_CASE(the_answer_is_lost)
 {
     hold();

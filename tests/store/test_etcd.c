@@ -265,7 +265,7 @@ TEST_CASE(history_is_lost)
     WAIT_UNTIL(seen->whole >= (uint64_t)revision);
     assert_string_equal(seen_value(seen, STORE_MODELS, "m5"), "y");
     assert_int_equal(seen->emptied, 0);
-    /* told as of the listing, since nobody knows when it was */
+    /* reported as of the listing, since nobody knows when it was */
     for (size_t i = 0; i < seen->record_count; i++)
         if (strcmp(seen->records[i].id, "m4") == 0)
             assert_true(seen->records[i].revision > (uint64_t)deleted);
@@ -317,7 +317,7 @@ TEST_CASE(the_fence_tells)
     assert_int_equal(model_set(seen, "m", 0, "x"), STORE_OK);
 }
 
-/* The own record is written, and deleted; the latter is heard first. */
+/* The own record is written, and deleted; the latter is reported first. */
 TEST_CASE(deleted_before_the_answer)
 {
     proxy = proxy_start(cluster.members[0].client_port);
@@ -362,7 +362,7 @@ TEST_CASE(etcd_is_emptied)
             model_set(seen, "m", seen_revision(seen, STORE_MODELS, "m"), i % 2 ? "x" : "y"),
             STORE_OK);
     done(do_put(etcd, PREFIX "registry/n", "n"));
-    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "n") != NULL); /* the mirror has told of both */
+    WAIT_UNTIL(seen_value(seen, STORE_MODELS, "n") != NULL); /* the mirror has reported both */
     member_kill(&cluster, 0);
     member_empty(&cluster, 0);
     member_start(&cluster, 0);

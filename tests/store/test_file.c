@@ -2,9 +2,9 @@
 /*
  * A file store loses nothing that it confirmed. Cut at every byte, it opens with what was whole up
  * to there, and goes on; with any one byte of the middle changed it is refused, and left as it is.
- * A process that is killed while it writes, again and again, has told nothing that is not there
- * afterwards. A disk that takes no more is told as trouble, nothing of what it refused happens, and
- * the file does not grow without bound.
+ * A process that is killed while it writes, again and again, has reported nothing that is not there
+ * afterwards. A disk that takes no more is reported as trouble, nothing of what it refused happens,
+ * and the file does not grow without bound.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -314,7 +314,7 @@ TEST_CASE(disk_is_full)
 
 static int confirmed_fd;
 
-/* Tells the parent, which cannot be lost. */
+/* Reports to the parent, which cannot be lost. */
 static void
 child_end(void *context, enum store_txn_end end, const struct error *error)
 {

@@ -362,8 +362,8 @@ drain(void)
     }
 }
 
-/* Nobody else can be waiting in vain: the survivor's bell has been rung, the role is free or his,
- * and not on offer. */
+/* Nobody else can be waiting without a wake-up to come: the survivor's bell has been rung, the role
+ * is free or his, and not on offer. */
 static void
 assert_awake(const uint32_t *sequences)
 {

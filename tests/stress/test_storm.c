@@ -289,7 +289,7 @@ drain(struct storm *storm)
     }
 }
 
-/* Parties are used up: a new region, as the coordinator would. */
+/* Owner numbers are used up: a new region, as the coordinator would. */
 static void
 change_region(struct storm *storm)
 {

@@ -3,7 +3,7 @@
  * The code of src/shm between threads of one process, where ThreadSanitizer sees a wrong memory
  * order that between two processes passes in silence. One coordinator thread and several worker
  * threads for each of two stages pass requests through a region of few slots, so that rings turn
- * often and all parties meet at the same cells; blocks are few enough that acquiring one sometimes
+ * often and all threads meet at the same cells; blocks are few enough that acquiring one sometimes
  * fails. Besides, threads toss objects to and fro between two bare rings on plain memory.
  *
  * ctest: timeout=120 presets=tsan
@@ -184,7 +184,7 @@ enum { OBJECTS = 32, TOSSERS = 4, TOSSES = 30000 };
 
 struct object {
     _Alignas(64) _Atomic uint64_t word;
-    uint64_t value; /* plain: belongs to the object's holder */
+    uint64_t value; /* plain: belongs to the object's owner */
 };
 
 static struct object table[OBJECTS];

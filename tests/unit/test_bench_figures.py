@@ -175,7 +175,7 @@ class TestGoals(unittest.TestCase):
         self.assertEqual(figures.judge({"pinned": cells}), [])
 
     def test_each_goal_is_about_what_is_measured(self):
-        """A typing error in a name would leave a goal unjudged for ever."""
+        """A typing error in a name would leave a goal unjudged forever."""
         every = {}
         for group in groups.GROUPS:
             for case in group.cases:

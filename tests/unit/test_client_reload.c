@@ -203,7 +203,7 @@ TEST_CASE(test_drain_of_a_lane_runs_out)
     node_remove(&node);
 }
 
-/* The client is told of the death before it gets its next region, and the death is charged. */
+/* The client is notified of the death before it gets its next region, and the death is charged. */
 TEST_CASE(test_worker_dies_while_its_lane_ends)
 {
     struct node node;

@@ -3,8 +3,8 @@
  * Proves what the coordinator does with clients that are not libshoal: the test speaks the socket's
  * protocol (ipc/local.h) and writes into the region itself. A client that sends a malformed message
  * is disconnected; one that does not take its region gets no other until it does; one that destroys
- * its region, or whose requests kill workers, is told so before it is disconnected, and the node
- * serves others. Counted each time, as shoalctl shows it.
+ * its region, or whose requests kill workers, gets the reason before it is disconnected, and the
+ * node serves others. Counted each time, as shoalctl shows it.
  *
  * ctest: timeout=120
  */
@@ -97,7 +97,7 @@ say_hello(struct hand *hand, const struct node *node)
     assert_int_equal(local_send(hand->fd, &hello, sizeof(hello), -1, &error), STATUS_OK);
 }
 
-/* The place of a client that has left is free when every worker has let go of its region. */
+/* The place of a client that has left is free when every worker has left its region. */
 static void
 hand_open(struct hand *hand, const struct node *node)
 {

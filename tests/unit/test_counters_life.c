@@ -97,8 +97,8 @@ TEST_CASE(test_lock_is_not_inherited)
     close(kept);
 }
 
-/* Many start at once, over a dead node's file and over none: one gets it, the others are told so.
- */
+/* Many start at once, over a dead node's file and over none: one gets it, the others get an
+ * error. */
 enum { RACERS = 8, RACES = 25 };
 
 static void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Proves what all commands of shoalctl stand on: options are read as their table says and mistakes
- * are told with the word that was meant; figures and tables come out as people read them; a screen
- * is cut to its size. All pure, on plain memory.
+ * are reported with the word that was meant; figures and tables come out as people read them; a
+ * screen is cut to its size. All pure, on plain memory.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,10 +2,10 @@
 /*
  * ctest: timeout=240
  *
- * The fallbacks of a pipeline, each executed: a region that is dropped and built anew, fifty
- * times in a row with requests in flight; the pauses between resets; party numbers that are used
- * up; more regions than there is room for, because callers have not read their replies; an arena
- * without a block; a header that no worker could attach to. Real workers, no front.
+ * The fallbacks of a pipeline, each executed: a region that is dropped and built anew, fifty times
+ * in a row with requests in flight; the pauses between resets; owner numbers that are used up; more
+ * regions than there is room for, because callers have not read their replies; an arena without a
+ * block; a header that no worker could attach to. Real workers, no front.
  */
 #include <dirent.h>
 #include <signal.h>

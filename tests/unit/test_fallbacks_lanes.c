@@ -6,7 +6,7 @@
  * that is condemned when all its workers have just said that they are ready; one that never came to
  * serve; a reload that fails while a lost region is being rebuilt; a request that is being pushed
  * into a lane that is condemned meanwhile; a lane whose gather thread sleeps where no bell is
- * heard; a request that is lost in a lane that drains. Real workers, no front. Code on the loop
+ * received; a request that is lost in a lane that drains. Real workers, no front. Code on the loop
  * thread aborts where it cannot fail.
  */
 #include <poll.h>
@@ -61,7 +61,7 @@ condemn_the_lane(struct pipeline *pipeline, struct lane *serving)
     pipeline_condemn(pipeline, the_lane(pipeline), "the test says so");
 }
 
-/* ---- READY, and nobody to hear it ---- */
+/* ---- READY, and nobody to receive it ---- */
 
 /* The loop is kept until every worker has spoken: what they said waits in their sockets. */
 static void

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Health over a real server: Check and Watch of what is known and what is not, models, changes told
+ * Health over a real server: Check and Watch of what is known and what is not, models, changes sent
  * once and in order, watchers that vanish, that do not read, and that a stopping server ends. A
  * server that still had an open call at the end of a test would not stop, and the test would not
  * end.
  *
- * ctest: timeout=120 presets=dev,tsan because watchers are told by another thread
+ * ctest: timeout=120 presets=dev,tsan because another thread notifies watchers
  */
 #include "test_rpc_rig.h"
 

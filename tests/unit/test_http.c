@@ -252,7 +252,7 @@ TEST_CASE(test_too_large)
              BODY_MAX + 1);
     refused(rig, text, 413, "more than 1048576 bytes");
     free(text);
-    /* one that sends on all the same hears it too, and is not reset amid its sending */
+    /* one that sends on all the same receives it too, and is not reset amid its sending */
     int fd = client(rig);
     char head[128];
     snprintf(head, sizeof(head), "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
@@ -367,7 +367,7 @@ TEST_CASE(test_gone)
     http_thread_post(rig->http, answer_open, rig);
     wait_released(rig, 1);
     assert_works(rig);
-    /* one that answers when it hears of it */
+    /* one that answers when it is notified */
     fd = client(rig);
     say(fd, "GET /until-gone HTTP/1.1\r\nHost: x\r\n\r\n");
     wait_open(rig);

@@ -225,7 +225,7 @@ TEST_CASE(test_answer_that_breaks_off)
     client2_close(client);
 }
 
-/* The client is told to stop sending, by an error that is none. */
+/* The client is asked to stop sending, by an error that is none. */
 TEST_CASE(test_answer_before_the_body)
 {
     char *body = calloc(1, BODY_MAX + 1);

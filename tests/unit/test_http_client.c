@@ -545,7 +545,7 @@ serve_reset(struct server *server)
     reset(fd);
 }
 
-/* Nothing tells that the answer is whole. */
+/* Nothing shows that the answer is whole. */
 TEST_CASE(test_reset)
 {
     struct rig *rig = rig_create(serve_reset, NULL, &defaults);

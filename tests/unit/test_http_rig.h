@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server with a handler for tests, and clients that say bytes and hear answers. Clients block, 20
- * seconds at most: then the test fails.
+ * A server with a handler for tests, and clients that send bytes and receive answers. Clients
+ * block, 20 seconds at most: then the test fails.
  *
  *   /now         answered at once           /later       answered by answer_open, or never
  *   /echo        with its body, lent        /until-gone  answered when its client has gone

@@ -2,7 +2,7 @@
 /*
  * The log never waits for its reader. stderr is a pipe that nobody reads: as many lines as do not
  * fit are written without blocking, the surplus is counted, and when the pipe is read again every
- * line that was kept comes whole and in order, and one line tells how many are missing. A log whose
+ * line that was kept comes whole and in order, and one line says how many are missing. A log whose
  * reader never comes back ends within its bound. Lines that a full disk refuses are counted too.
  */
 #include "../test.h"

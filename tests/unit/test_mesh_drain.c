@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A drain of a node with models that no other node may load (D4): they are served for as long as
- * they are called, then let go; calls that come later are UNAVAILABLE, here and at other nodes
+ * they are called, then unloaded; calls that come later are UNAVAILABLE, here and at other nodes
  * (R18). And how soon another node is asked again for a copy (D2).
  */
 #include "mesh_rig.h"
@@ -56,7 +56,7 @@ TEST_CASE(test_unmovable_copy_is_kept_while_it_is_called)
     assert_seen("drained", 1);
 }
 
-/* Calls that do not pass through the core are told each second. */
+/* Calls that do not pass through the core are reported each second. */
 TEST_CASE(test_calls_past_the_core_count)
 {
     hold_alone();

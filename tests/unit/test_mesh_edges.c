@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Small parts of a mesh's node, each by itself: where etcd is, as text and as file; which address
- * others are told; whose a model is, by its type; tags of calls that wait, also used by several
+ * is published; whose a model is, by its type; tags of calls that wait, also used by several
  * threads at once.
  *
  * ctest: presets=dev,tsan because tags are taken by several threads
@@ -120,7 +120,7 @@ TEST_CASE(test_file)
     etcd_place_fini(&place);
 }
 
-/* ---- what others are told ---- */
+/* ---- what is published ---- */
 
 TEST_CASE(test_addresses)
 {

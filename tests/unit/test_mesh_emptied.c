@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * W1: etcd comes back without its data. Calls continue from memory. Holders of a copy rewrite
+ * W1: etcd comes back without its data. Calls continue from memory. Nodes with a copy rewrite
  * missing records, then the leader rewrites the others, then every node the rest; nodes that had
  * not seen etcd for a while write last. Deleted models stay deleted, and instances that do not come
  * back count for a minute only.
@@ -92,8 +92,8 @@ TEST_CASE(test_another_model_under_the_same_id)
     assert_int_equal(mesh_state(mesh, "m1"), MESH_STATE_NONE);
 }
 
-/* Holders rewrite a limited number of records a second; a claim that a call awaits is written at
- * once. */
+/* Nodes with a copy rewrite a limited number of records a second; a claim that a call awaits is
+ * written at once. */
 TEST_CASE(test_rewrites_are_limited_per_second)
 {
     char id[TEXT];
@@ -165,7 +165,7 @@ TEST_CASE(test_ids_are_freed)
     }
 }
 
-/* The leader waits for the holders, then rewrites the missing records. */
+/* The leader waits for the nodes with a copy, then rewrites the missing records. */
 TEST_CASE(test_leader_rewrites_the_rest)
 {
     char id[TEXT];
@@ -319,8 +319,8 @@ TEST_CASE(test_other_instances)
     assert_seen("forward 3 m3 other hit", 1); /* it did come back */
 }
 
-/* This node holds m1 and leads, and has not heard of etcd for 100 s when it learns that etcd was
- * emptied. Others write m2 in the meantime, as it became while this node was away. */
+/* This node holds m1 and leads, and has had no answer of etcd for 100 s when it learns that etcd
+ * was emptied. Others write m2 in the meantime, as it became while this node was away. */
 static void
 check_that_it_waits(void)
 {
@@ -357,7 +357,7 @@ TEST_CASE(test_node_that_was_away_writes_last)
     check_that_it_waits();
 }
 
-/* The process was stopped; it hears the clock before it hears of the end of its session. */
+/* The process was stopped; it sees the clock before it learns of the end of its session. */
 TEST_CASE(test_stopped_process_writes_last)
 {
     for (int i = 1; i < 4; i++)

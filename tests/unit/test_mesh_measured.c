@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models whose size the runtime tells after the load (K7): they serve at once, count as predicted
+ * Models whose size the runtime reports after the load (K7): they serve at once, count as predicted
  * until then, and as measured from then on.
  */
 #include "mesh_rig.h"

@@ -140,7 +140,7 @@ TEST_CASE(test_end_without_waiting)
     assert_false(mesh_pieces_has_begun(owner.pieces));
     assert_int_equal(put(&owner, 0), STATUS_OK);
     assert_true(mesh_pieces_has_begun(owner.pieces));
-    assert_false(end(&owner, STATUS_OK, "", 1)); /* its user tells it */
+    assert_false(end(&owner, STATUS_OK, "", 1)); /* its user reports it */
     assert_int_equal(owner.ends, 0);
     owner_fini(&owner);
 }
@@ -195,7 +195,7 @@ TEST_CASE(test_caller_goes)
         if (is_over)
             assert_true(end(&owner, STATUS_OK, "", 7));
         mesh_pieces_cancel(&owner.request);
-        assert_int_equal(owner.ends, is_over); /* what waited is dropped, but the end is told */
+        assert_int_equal(owner.ends, is_over); /* what waited is dropped, but the end is reported */
         assert_int_equal(put(&owner, 0), STATUS_CANCELLED);
         if (!is_over)
             assert_false(end(&owner, STATUS_CANCELLED, "", 0));

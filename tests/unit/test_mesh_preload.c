@@ -98,8 +98,9 @@ TEST_CASE(test_one_in_four_seconds)
     assert_seen("ensure", 2);
 }
 
-/* Each load is told to all nodes, so a mesh has a budget: 1,000 a second, divided by its nodes. Of
- * 200 nodes each could begin one at once; the mesh begins five a second, until all are loaded. */
+/* Each load is reported to all nodes, so a mesh has a budget: 1,000 a second, divided by its nodes.
+ * Of 200 nodes each could begin one at once; the mesh begins five a second, until all are
+ * loaded. */
 TEST_CASE_WITH(test_large_mesh_has_one_budget, fresh_and_large, drop)
 {
     char id[TEXT];

@@ -2,7 +2,7 @@
 /*
  * Proves what the runner of one node does with its peers: the address book, tries that are sent on
  * and come back, or are abandoned while their end is coming, figures of replies, ensures, and what
- * a peer sends here. The peer is the test; its record is told as a store would.
+ * a peer sends here. The peer is the test; its record is reported as a store would.
  */
 #include "test_mesh_runner_rig.h"
 
@@ -70,7 +70,7 @@ on_peer_gone(void *context, const char *instance)
     there.gone++;
 }
 
-/* As the store would tell it. */
+/* As the store would report it. */
 static void
 tell(const struct node *node, enum store_table table, const char *id, const char *value,
      uint64_t revision)
@@ -223,7 +223,7 @@ TEST_CASE(a_try_that_fails_is_routed_on)
     assert_int_equal(counts.entered[RUNNER_WAITED], 1);
 }
 
-/* A stream that is cut off: its caller has been told, by its owner. */
+/* A stream that is cut off: its owner has notified its caller. */
 TEST_CASE(a_try_that_fails_with_an_answer_is_over)
 {
     struct asker *asker = ask(node, "m");
@@ -352,7 +352,7 @@ TEST_CASE(a_drain_asks_the_peer)
     assert_int_equal(node->drained, 0); /* D3 */
 }
 
-/* The core is told, and goes on: the model stays here. */
+/* The core is notified, and goes on: the model stays here. */
 TEST_CASE(an_ensure_that_nobody_takes)
 {
     there.unreachable = true;

@@ -55,7 +55,7 @@ struct thread_model {
     uint32_t in_flight;
 };
 
-/* A call at its front, which keeps it until both it is over and everybody has let go. */
+/* A call at its front, which keeps it until both it is over and everybody has released it. */
 struct call {
     struct runner_call call;
     struct job job;
@@ -65,7 +65,7 @@ struct call {
     pthread_cond_t changed;
     bool over;     /* answered */
     bool left;     /* cancelled: nobody is to be answered */
-    bool released; /* the pipeline has let go of it, and the runner */
+    bool released; /* the pipeline has released it, and the runner */
     bool served;   /* the pipeline has it */
     enum mesh_end end;
 };

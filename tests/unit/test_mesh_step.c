@@ -159,8 +159,8 @@ TEST_CASE(test_unknown_claim_is_repeated)
     assert_seen("load m1", 1);
 }
 
-/* T4: the answer comes before the watch has told of the record that it has written. The place is in
- * it: what leaves then is withdrawn first. */
+/* T4: the answer comes before the watch has reported the record that it has written. The place is
+ * in it: what leaves then is withdrawn first. */
 TEST_CASE(test_written_record_is_not_seen_yet)
 {
     load_here("m1");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Proves that one look tells a model that is still being written from one that is complete, at
- * every age; that a model which comes and goes is there or not, and never unfit; and which bytes
+ * Proves that one look distinguishes a model that is still being written from one that is complete,
+ * at every age; that a model which comes and goes is there or not, and never unfit; and which bytes
  * are a known format. Real directories.
  *
  * ctest: timeout=120 presets=dev

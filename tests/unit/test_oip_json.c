@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The JSON form of the protocol, both ways: what a request says reaches the arena and comes back as
- * the same numbers, for every datatype, up to the ends of its range; every mistake is told in the
- * words that the table has; JSON and binary data go together in any mixture; what is hostile costs
- * no more than its size warrants. A request goes the whole way through decoder, arena and encoder.
+ * the same numbers, for every datatype, up to the ends of its range; every mistake is reported in
+ * the words that the table has; JSON and binary data go together in any mixture; what is hostile
+ * costs no more than its size warrants. A request goes the whole way through decoder, arena and
+ * encoder.
  */
 #include "test_oip_json_rig.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Triton's generate form, both ways: members become the inputs that a model declares, or
- * parameters, and outputs become members; every mistake is told. The rig's model answers with its
- * inputs.
+ * parameters, and outputs become members; every mistake is reported. The rig's model answers with
+ * its inputs.
  */
 #include "test_oip_json_rig.h"
 

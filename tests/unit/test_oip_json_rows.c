@@ -2,8 +2,8 @@
 /*
  * KServe's v1 form, both ways: instances become the tensors that a model declares, nested as deep
  * as its shapes, whether its inputs are one, several, of open rank, empty; they come back as
- * predictions; every mistake is told with the instance or the tensor. The rig's model answers with
- * its inputs.
+ * predictions; every mistake is reported with the instance or the tensor. The rig's model answers
+ * with its inputs.
  */
 #include "test_oip_json_rig.h"
 

@@ -2,7 +2,7 @@
 /*
  * Proves that a call with any number of messages each way reaches another node and comes back as it
  * was sent, with any lengths, in order; that a sender beyond its window is cut off, and one within
- * it never waits for ever; that a flow which is cancelled, or whose node goes, ends once on both
+ * it never waits forever; that a flow which is cancelled, or whose node goes, ends once on both
  * sides, and is not to be repeated.
  *
  * The house echoes each message on its server's thread. The caller sends on the thread of its

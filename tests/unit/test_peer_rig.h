@@ -375,7 +375,7 @@ house_begin_stop(struct house *house)
     house->is_stopping = true;
 }
 
-/* Its server goes; what is served is let go. */
+/* Its server goes; what is served is released. */
 static inline void
 house_stop(struct house *house)
 {

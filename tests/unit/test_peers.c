@@ -146,7 +146,7 @@ TEST_CASE(test_cancelled_there_too)
     struct caller *caller = caller_open(house->address);
     struct ask *asks[MANY];
     for (size_t i = 0; i < MANY; i++) {
-        /* Every fourth is served in vain when nobody waits for it any more. */
+        /* Every fourth is served although nobody waits for it any more. */
         asks[i] = ask_create(i % 4 == 0 ? "/t.T/HoldThenNot" : "/t.T/Hold", i % 2 ? 300000 : 10);
         assert_int_equal(ask_send(caller, asks[i]), RUNNER_UNDER_WAY);
     }
@@ -378,7 +378,7 @@ TEST_CASE(test_killed)
     caller_close(caller);
 }
 
-/* It reads nothing any more, but the kernel answers for it: pings tell. */
+/* It reads nothing any more, but the kernel answers for it: pings show it. */
 TEST_CASE(test_stopped)
 {
     char address[64];

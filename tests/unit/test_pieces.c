@@ -279,7 +279,7 @@ TEST_CASE(test_others_are_refused)
     assert_int_equal(count(rig, PIPELINE_PIECES), 0);
 }
 
-/* The reply's last piece is all that on_reply knows of: its size tells how many were joined. */
+/* The reply's last piece is all that on_reply knows of: its size shows how many were joined. */
 static size_t reply_bytes;
 
 static void

@@ -2,8 +2,8 @@
 /*
  * Calls of methods that are in no table: a unary caller and a streaming one are both served by the
  * same handler; metadata pass in both directions as they were, illegal ones are left out; messages
- * come only when asked for; what was sent is told; a call of which only metadata have come may be
- * taken, refused or left until its message comes; methods of the table are not disturbed.
+ * come only when asked for; what was sent is reported; a call of which only metadata have come may
+ * be taken, refused or left until its message comes; methods of the table are not disturbed.
  *
  * ctest: timeout=120 presets=dev,tsan because calls are answered by other threads
  */
@@ -299,8 +299,7 @@ TEST_CASE(test_open)
     client_stage_stop(&stage);
 }
 
-/* The user of a call is told that its caller has gone; a call without a user ends silently.
- */
+/* The user of a call is notified that its caller has gone; a call without a user ends silently. */
 TEST_CASE(test_open_and_gone)
 {
     struct client_stage stage = client_stage_start(with_any);
@@ -421,7 +420,7 @@ TEST_CASE(test_begin)
     client_stage_stop(&stage);
 }
 
-/* The client does not read: the server hears when its messages leave, and that they do not. */
+/* The client does not read: the server learns when its messages leave, and that they do not. */
 TEST_CASE(test_server_back_pressure)
 {
     struct client_stage stage = client_stage_start(with_any);
@@ -493,7 +492,7 @@ TEST_CASE(test_cancelled)
         rig_wait(rig, &rig->cancels, i + 1);
         assert_int_equal(rig->cancelled_tag, 1000 + i);
         if (i % 2 == 1)
-            rpc_call_read(rig->held[i]); /* there is nothing, and nothing is told */
+            rpc_call_read(rig->held[i]); /* there is nothing, and nothing is reported */
         /* An answer goes nowhere, and what was lent for it comes back. */
         struct wire_message message = {&(struct wire_span){"reply", 5}, 1, 5};
         struct rpc_piece piece = lent_piece(rig, &message);

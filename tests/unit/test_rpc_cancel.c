@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Calls that end early: the caller cancels, its deadline passes, its connection dies, the server
- * stops or cancels everything. Each is told to the user once, by tag, and only if the user knows of
- * the call and has not ended it; ending it afterwards is harmless and gives back what was lent.
- * A caller that dies at a chosen byte is a plain socket that speaks just enough HTTP/2.
+ * stops or cancels everything. Each is reported to the user once, by tag, and only if the user
+ * knows of the call and has not ended it; ending it afterwards is harmless and gives back what was
+ * lent. A caller that dies at a chosen byte is a plain socket that speaks just enough HTTP/2.
  *
  * ctest: timeout=120 presets=dev,tsan because cancellation races with the answer
  */
@@ -169,7 +169,7 @@ TEST_CASE(test_vanish)
     rig_stop(rig);
 }
 
-/* A connection that dies before the message is whole: the user never hears of the call. */
+/* A connection that dies before the message is whole: the user never learns of the call. */
 TEST_CASE(test_vanish_in_a_message)
 {
     struct rig *rig = rig_start(1, NULL);

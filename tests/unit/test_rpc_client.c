@@ -76,7 +76,7 @@ TEST_CASE(test_many_at_once)
     rig_stop(rig);
 }
 
-/* Nobody holds the call; the context alone tells of it. */
+/* Nobody holds the call; the context alone shows it. */
 TEST_CASE(test_left_alone)
 {
     struct rig *rig = rig_start(1, NULL);
@@ -398,7 +398,7 @@ TEST_CASE(test_timers)
     for (size_t i = 0; i < ALARMS; i++)
         alarms.clocks[i] = (struct alarm_clock){{.run = on_alarm}, &alarms, (char)('a' + i)};
     sem_init(&alarms.done, 0, 0);
-    rpc_queue_post(side->queue, &alarms.begin); /* the thread waits for ever until then */
+    rpc_queue_post(side->queue, &alarms.begin); /* the thread waits forever until then */
     while (sem_wait(&alarms.done) != 0)
         assert_int_equal(errno, EINTR);
     assert_string_equal(alarms.rung, "acddddd");
@@ -461,7 +461,7 @@ TEST_CASE(test_nobody_there)
     side_stop(side);
 }
 
-/* It stands still, and only the client's pings tell. */
+/* It stands still, and only the client's pings show it. */
 TEST_CASE(test_server_stopped)
 {
     struct elsewhere elsewhere;

@@ -194,7 +194,7 @@ probe_wait(struct probe *probe, const unsigned *counter, unsigned wanted)
         fail_msg("waited for %u, saw %u", wanted, seen);
 }
 
-/* Waits for the end and lets go of the call. */
+/* Waits for the end and releases the call. */
 static inline enum status
 probe_end(struct probe *probe)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Streams of the asynchronous client: messages in order both ways, with back-pressure on both
- * halves; a bounded number waits, and its user hears when they leave; exactly one end, behind the
+ * halves; a bounded number waits, and its user learns when they leave; exactly one end, behind the
  * last message, by any cause: the server, the client, its user, a deadline, a kill.
  *
  * ctest: timeout=120 presets=dev,tsan because messages are sent by other threads

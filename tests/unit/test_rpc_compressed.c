@@ -155,7 +155,7 @@ TEST_CASE(test_too_large)
     rig_stop(rig);
 }
 
-/* A message of a stream whose user knows it: the call is cancelled, and the user hears of it. */
+/* A message of a stream whose user knows it: the call is cancelled, and the user is notified. */
 TEST_CASE(test_too_large_in_a_stream)
 {
     struct rig *rig = rig_start(1, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections of addresses that flooded the server: when each gets its turn (penalty.c, at times of
- * the test's choice), and what the accepting thread does with those that wait. Floods are told to
- * it here, with numbers as channelz has them; real ones are in tests/integration/test_21_*.py.
+ * the test's choice), and what the accepting thread does with those that wait. Floods are reported
+ * to it here, with numbers as channelz has them; real ones are in tests/integration/test_21_*.py.
  *
  * ctest: timeout=120 presets=dev,tsan because connections pass from one thread to another
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The end of a server that is still called: calls under way end well, each later one is answered
- * UNAVAILABLE for every method, nobody can connect, and no caller is told CANCELLED, however many
+ * UNAVAILABLE for every method, nobody can connect, and no caller gets CANCELLED, however many
  * calls arrive while the server ends.
  *
  * ctest: timeout=120 presets=dev,tsan because calls arrive on other threads while it ends
@@ -184,7 +184,7 @@ TEST_CASE(test_end_waits_for_calls)
     rig_destroy(rig);
 }
 
-/* The time is over: the caller loses its connection, the user hears of it and ends the call. */
+/* The time is over: the caller loses its connection, the user is notified and ends the call. */
 TEST_CASE(test_end_does_not_wait_for_ever)
 {
     struct rig *rig = rig_start(1, NULL);

@@ -110,7 +110,7 @@ TEST_CASE(test_open_is_answered_at_once)
     assert_int_equal(rig_read(rig, &rig->held_count), 0);
     caller_close(&caller);
     rig_stop(rig);
-    /* The user never heard of it, so there is nobody to be told of its end. */
+    /* The user never learned of it, so there is nobody to be notified of its end. */
 }
 
 TEST_CASE(test_half_close_leaves_the_other_half_open)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Words, cells and rings on plain memory in one process: packing, order, all fill levels, laps and
- * their wrap, hints that lag or are garbage, stale cells, and contents that no honest party writes,
- * which must end in RING_CORRUPT and never in a hang or an access outside.
+ * their wrap, hints that lag or are garbage, stale cells, and contents that no honest process
+ * writes, which must end in RING_CORRUPT and never in a hang or an access outside.
  */
 #include <stdlib.h>
 

@@ -160,7 +160,7 @@ TEST_CASE(test_callers_in_a_loop)
     }
 }
 
-/* Arrivals during the run reveal more of them, a wait in vain fewer. */
+/* Arrivals during the run reveal more of them, a wait without an arrival fewer. */
 TEST_CASE(test_callers_come_and_go)
 {
     struct wait wait = {0};

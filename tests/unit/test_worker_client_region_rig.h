@@ -32,7 +32,7 @@ word_of(const struct client_region *client_region, enum handshake_client_region_
     };
 }
 
-/* Tells every worker, raises the epoch, wakes all: in this order. */
+/* Notifies every worker, raises the epoch, wakes all: in this order. */
 static inline void
 announce(struct rig *lane, const struct handshake_client_region *word, int fd)
 {
@@ -48,7 +48,7 @@ announce(struct rig *lane, const struct handshake_client_region *word, int fd)
     stages_awaken(&lane->region);
 }
 
-/* Tells the workers of one stage that it ends. */
+/* Notifies the workers of one stage that it ends. */
 static inline void
 client_region_end_at(const struct client_region *client_region, uint32_t stage)
 {
@@ -151,7 +151,7 @@ client_region_assert_empty(const struct client_region *client_region)
     assert_int_equal(arena_used(&client_region->rig.region, -1), 0);
 }
 
-/* Until the word of a slot says that a worker holds it at stage 0; returns the party. */
+/* Until the word of a slot says that a worker holds it at stage 0; returns the owner. */
 static inline uint16_t
 wait_held(const struct region *region, struct shm_ticket ticket)
 {

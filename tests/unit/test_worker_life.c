@@ -421,8 +421,8 @@ TEST_CASE(test_closed_socket)
     rig_stop(rig);
 }
 
-/* A process in between starts the worker, tells its pid and is killed: the worker is gone with it.
- */
+/* A process in between starts the worker, reports its pid and is killed: the worker is gone with
+ * it. */
 TEST_CASE(test_dies_with_its_coordinator)
 {
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); /* so that we can wait for it */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory of models, as a real worker reports it: what is allocated in `load` and what is
- * mapped is their size; workers that map one file share its pages; after an unload all is free, and
- * what is not is told as a leak, and is not the next model's; of what a model has freed so much
+ * The memory of models, as a real worker reports it: what is allocated in `load` and what is mapped
+ * is their size; workers that map one file share its pages; after an unload all is free, and what
+ * is not is reported as a leak, and is not the next model's; of what a model has freed so much
  * stays in memory for the next, which has it without a page fault. The same of the examples'
  * engines, whose models are loaded and run.
  *

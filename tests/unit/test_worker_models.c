@@ -133,7 +133,7 @@ TEST_CASE(test_load_while_run_is_busy)
     rig_stop(rig);
 }
 
-/* Without the ability nothing is run while it loads, and the order is heard by a worker that
+/* Without the ability nothing is run while it loads, and the order is received by a worker that
  * sleeps, by one that runs, and by one that has not begun. */
 TEST_CASE(test_load_between_runs)
 {

@@ -2,8 +2,8 @@
 /*
  * Real worker processes serve: what a request gets for each thing that a modelet can do with it, in
  * batches of one and of many, over one stage and over two. The modelet `probe` does what the
- * request says and tells what it has seen; the counters must agree with it, and nothing may be left
- * in use.
+ * request says and reports what it has seen; the counters must agree with it, and nothing may be
+ * left in use.
  *
  * ctest: timeout=180
  */
@@ -124,7 +124,7 @@ TEST_CASE(test_outcomes_of_an_item)
     rig_stop(rig);
 }
 
-/* Bytes of a payload that no honest party writes: the item fails, the worker goes on. */
+/* Bytes of a payload that no honest process writes: the item fails, the worker goes on. */
 TEST_CASE(test_unreadable_payload)
 {
     struct rig *rig = rig_start(&(struct rig_stage){.modelet = "probe"}, 1);
@@ -218,7 +218,7 @@ TEST_CASE(test_run_sees_that_the_caller_is_gone)
 
 /* ---- batches ---- */
 
-/* Pushes `count` requests before anybody is told. */
+/* Pushes `count` requests before anybody is notified. */
 static void
 push_all(struct rig *rig, const struct rig_request *requests, uint32_t count)
 {

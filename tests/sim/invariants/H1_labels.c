@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* H1, H3. A node loads nothing that it may not hold, a tick after it has heard so at the latest. */
+/* H1, H3. A node loads nothing that it may not hold, a tick after it has learned so at the
+ * latest. */
 #include "../invariants.h"
 
 enum { TICK_MS = 1000 };

@@ -16,7 +16,7 @@ before_of(struct world *world, uint32_t node, const struct core_entry *entry)
     return of_pair(world, &I15_oldest_first, node, entry_model(world->nodes[node].mesh, entry));
 }
 
-/* It is the one whose size was told in this step. */
+/* It is the one whose size was reported in this step. */
 static bool
 is_measured(const struct mesh *mesh, const struct core_entry *entry, const struct mesh_event *event)
 {
