@@ -31,7 +31,7 @@ caller, which
  * closes it, and, if it is LISTEN_OURS, calls listen_fds_unlink for its path. */
 int listen_fds_take(const struct sockaddr *address, enum listen_owner *owner);
 
-/* Whether the service manager has passed any. */
+/* Returns whether the service manager has passed any. */
 bool listen_fds_are_given(void);
 
 /* The number of the service manager's that nobody took. */

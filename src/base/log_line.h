@@ -32,8 +32,8 @@ struct log_head {
 void log_line_put(struct bytes *out, enum log_format form, const struct log_head *head,
                   const char *format, va_list args) PRINTF_LIKE(4, 0);
 
-/* Whether a line, without its newline, is one that log_line_put may have written for a program
- * whose name begins with `program`. */
+/* Returns whether a line, without its newline, is one that log_line_put may have written for a
+ * program whose name begins with `program`. */
 bool log_line_is_valid(enum log_format form, const char *program, const char *line, size_t bytes);
 
 /* Appends a line of logfmt that is valid so as one of JSON, without a newline. False: it is not. */

@@ -24,5 +24,5 @@ uint32_t check_addresses(const struct config *config, const char *const *listen,
                          uint32_t listen_count, struct addresses_found *found,
                          void (*say)(const char *mistake));
 
-/* Whether somebody listens at that TCP address. */
+/* Returns whether somebody listens at that TCP address. */
 bool check_address_is_used(const char *address);

@@ -98,7 +98,7 @@ void node_end_if_done(struct coordinator_node *node);
 
 /* Whether connections wait in the sockets until this node is ready. */
 enum rpc_accept node_accept_when(const struct coordinator_node *node);
-/* Whether our sockets outlive us, and connections are left in them at our end. */
+/* Returns whether our sockets outlive us, and connections are left in them at our end. */
 bool node_has_successor(const struct coordinator_node *node);
 /* Accepts the connections that wait; once. */
 void node_accept(struct coordinator_node *node);

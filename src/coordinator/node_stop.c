@@ -49,7 +49,7 @@ node_stop(struct coordinator_node *node)
 
 static void drain_pipelines(struct coordinator_node *node);
 
-/* Whether models are still moving to other nodes, to which calls are passed on then. */
+/* Returns whether models are still moving to other nodes, to which calls are passed on then. */
 static bool
 mesh_still_drains(struct coordinator_node *node)
 {
@@ -84,7 +84,8 @@ predecessor_drains(void)
 
 static void begin_drain(struct coordinator_node *node);
 
-/* Whether callers still move to the process that will accept from our sockets, and are served. */
+/* Returns whether callers still move to the process that will accept from our sockets, and are
+ * served. */
 static bool
 still_parts(struct coordinator_node *node)
 {

@@ -34,7 +34,7 @@ answer_list(const struct operator_scope *scope, const struct control_request *re
     bytes_fini(&list);
 }
 
-/* Whether it is an order for models, which a mesh refuses. */
+/* Returns whether it is an order for models, which a mesh refuses. */
 static bool
 is_of_mesh(const struct operator_scope *scope, const struct control_request *request)
 {

@@ -22,7 +22,7 @@ struct operator_scope {
     struct reloads *reloads;
 };
 
-/* Whether the request only asks for a list, which a node answers at any time. */
+/* Returns whether the request only asks for a list, which a node answers at any time. */
 bool operator_only_looks(const struct control_request *request);
 
 /* Writes the list that it asks for: an object with `rows`. */

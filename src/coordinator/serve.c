@@ -53,7 +53,7 @@ struct serve {
 
 /* ---- the named paths ---- */
 
-/* Whether a folder is a model itself, not a folder of models. */
+/* Returns whether a folder is a model itself, not a folder of models. */
 static bool
 is_model_folder(const char *path)
 {
@@ -142,7 +142,7 @@ ends_with(const char *text, const char *ending)
     return length > bytes && strcmp(text + length - bytes, ending) == 0;
 }
 
-/* Whether a line begins with the decorator. */
+/* Returns whether a line begins with the decorator. */
 static bool
 has_decorator(const char *text, size_t bytes, const char *decorator)
 {
@@ -159,7 +159,7 @@ has_decorator(const char *text, size_t bytes, const char *decorator)
     return false;
 }
 
-/* Whether a script uses the decorator. If this is wrong about that, its workers say so. */
+/* Returns whether a script uses the decorator. If this is wrong about that, its workers say so. */
 static bool
 is_batched(int fd)
 {

@@ -382,7 +382,7 @@ describe(struct manifests_settings *settings, struct client *client, struct erro
 
 /* ---- wait ---- */
 
-/* Whether it is as waited for. */
+/* Returns whether it is as waited for. */
 static bool
 has_come(const struct manifests_settings *settings, const manifests_object *object)
 {

@@ -13,6 +13,6 @@
 void mesh_print_model(const char *id, const Mmesh__ModelStatusInfo *info, enum ctl_output output);
 void mesh_print_vmodel(const char *id, const Mmesh__VModelStatusInfo *info, enum ctl_output output);
 
-/* Whether a script may continue: the model is known and its load has not failed. */
+/* Returns whether a script may continue: the model is known and its load has not failed. */
 bool mesh_model_is_good(const Mmesh__ModelStatusInfo *info);
 bool mesh_vmodel_is_good(const Mmesh__VModelStatusInfo *info);

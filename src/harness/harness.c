@@ -191,7 +191,7 @@ host_resolve_path(const char *path, char *resolved, size_t room)
     return length >= 0 && (size_t)length < room ? SHOAL_OK : SHOAL_OUT_OF_RANGE;
 }
 
-/* Whether it is a forwarded input. */
+/* Returns whether it is a forwarded input. */
 static bool
 is_input(const struct shoal_harness_item *item, const struct shoal_tensor *output)
 {

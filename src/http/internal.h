@@ -255,7 +255,7 @@ void http_pieces_release(const struct http_piece *pieces, size_t count);
 void http_piece_add(struct evbuffer *output, const struct http_piece *piece, size_t sent);
 /* The time, as in Date. */
 const char *http_date(struct http_server *server);
-/* Whether an answer with this code has a body. */
+/* Returns whether an answer with this code has a body. */
 bool http_has_body(int code);
 
 /* ---- connection.c ---- */

@@ -163,7 +163,7 @@ judge_field(struct http_parser *parser, size_t bytes)
 
 /* ---- constraints between fields ---- */
 
-/* Whether a comma-separated list contains this word. */
+/* Returns whether a comma-separated list contains this word. */
 static bool
 has_word(const char *list, const char *word)
 {

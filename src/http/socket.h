@@ -13,5 +13,5 @@ enum status http_socket_open(const char *address, int *fd, char **unix_path,
 bool http_socket_is_unix(int fd);
 /* The port of a bound socket; 0 for a unix socket. */
 unsigned http_socket_port(int fd);
-/* Whether it is bound to a loopback address. */
+/* Returns whether it is bound to a loopback address. */
 bool http_socket_loops(int fd);

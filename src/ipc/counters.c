@@ -550,7 +550,7 @@ file_make(struct counters *counters, const char *path, const struct counters_spe
     return status;
 }
 
-/* Whether the lock on that path is held by this process. */
+/* Returns whether the lock on that path is held by this process. */
 static bool
 is_owned_by(const char *path, int owner)
 {

@@ -134,7 +134,7 @@ call_start_close(struct rpc_call *call)
     rpc_call_start(call->core, &op, 1, &call->tags[RPC_EVENT_CLOSED]);
 }
 
-/* Whether each message after the first comes on request. */
+/* Returns whether each message after the first comes on request. */
 static bool
 is_read_on_request(const struct rpc_call *call)
 {

@@ -69,7 +69,7 @@ struct rpc_metadata {
     struct wire_span value;
 };
 
-/* Whether an entry would be sent. */
+/* Returns whether an entry would be sent. */
 bool rpc_metadata_is_legal(const struct rpc_metadata *entry);
 /* Copies entries with their texts into one block, which the caller frees. */
 struct rpc_metadata *rpc_metadata_copy(const struct rpc_metadata *from, size_t count);
@@ -340,7 +340,7 @@ void rpc_server_wake(struct rpc_server *server, size_t queue_index);
  */
 void rpc_server_stop(struct rpc_server *server);
 
-/* Whether calls are under way: received, and not yet ended and sent. Any thread. */
+/* Returns whether calls are under way: received, and not yet ended and sent. Any thread. */
 bool rpc_server_has_calls(const struct rpc_server *server);
 
 /* Cancels, after rpc_server_stop, every call under way, each of which gets on_cancel and must still
@@ -372,7 +372,7 @@ void rpc_server_destroy(struct rpc_server *server);
 /* ---- a call, from the server's side ---- */
 
 const char *rpc_call_method(const struct rpc_call *call);
-/* Whether the call's server has a method of this service, "package.Service". */
+/* Returns whether the call's server has a method of this service, "package.Service". */
 bool rpc_call_server_has(const struct rpc_call *call, const char *service);
 /* Absolute on the monotonic clock; TIME_NEVER_NS without a deadline. */
 int64_t rpc_call_deadline_ns(const struct rpc_call *call);
@@ -388,9 +388,10 @@ bool rpc_call_metadata_walk(const struct rpc_call *call, size_t *position,
  * terminated, cut at `room`; returns its length, 0 if the library does not know it. The library
  * allocates. */
 size_t rpc_call_peer(const struct rpc_call *call, char *address, size_t room);
-/* Whether the caller's certificate has this name among its alternative DNS names. */
+/* Returns whether the caller's certificate has this name among its alternative DNS names. */
 bool rpc_call_caller_is(const struct rpc_call *call, const char *name);
-/* Whether the caller's certificate has this common name, or this alternative name of any kind. */
+/* Returns whether the caller's certificate has this common name, or this alternative name of any
+ * kind. */
 bool rpc_call_caller_has_name(const struct rpc_call *call, const char *name);
 /* Passes all names of the caller's certificate to `take`: its subject as in RFC 2253, its common
  * name, its alternative names of all kinds. A name is valid during `take`. False: no certificate

@@ -168,8 +168,8 @@ former_evict(const struct region *region, uint32_t stage_index, uint32_t worker_
     former_change(stage, former_word(worker_index, dead) | FORMER_OFFERED, FORMER_NONE);
 }
 
-/* True for an offer, whose author may be dead, and for the role of an owner that has lost its
- * entry. */
+/* Returns true for an offer, whose author may be dead, and for the role of an owner that has lost
+ * its entry. */
 static bool
 role_is_doubtful(const struct region *region, uint32_t stage_index, uint32_t former)
 {

@@ -28,7 +28,7 @@ struct piece {
     struct shm_payload payload; /* its only block is the piece's */
 };
 
-/* Whether the caller of this use of the slot takes pieces. */
+/* Returns whether the caller of this use of the slot takes pieces. */
 static inline bool
 slot_streams(const struct shm_slot *slot, uint32_t generation)
 {
@@ -69,7 +69,7 @@ enum status piece_push(const struct piece_pusher *pusher, struct payload_builder
 
 /* ---- the coordinator, one thread at a time ---- */
 
-/* Whether a pop would meet a full cell. */
+/* Returns whether a pop would meet a full cell. */
 bool pieces_wait(const struct region *region);
 enum ring_result piece_pop(const struct region *region, struct piece *piece) WARN_UNUSED;
 /* Notifies the worker that a piece was popped and released; wakes it if it waits for that. */

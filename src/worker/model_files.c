@@ -66,7 +66,7 @@ shown(const char *path)
     return length > SHOWN_MAX ? path + length - SHOWN_MAX : path;
 }
 
-/* True for a name beneath the model's folder; names that lead out of it are refused. */
+/* Returns true for a name beneath the model's folder; names that lead out of it are refused. */
 static bool
 name_is_beneath(const char *name)
 {

@@ -348,7 +348,7 @@ describe_own_model(struct modelet *modelet, const char *file, struct handshake_r
     return take_io(&io, ready, file, "describe_model", error);
 }
 
-/* Whether the modelet has the extension, in a form that we know. */
+/* Returns whether the modelet has the extension, in a form that we know. */
 static bool
 has_stream(const struct shoal_modelet *table)
 {

@@ -145,8 +145,8 @@ finish_region(struct worker *worker, const struct handshake_client_region *messa
         client_regions_remove(&worker->client_regions, source->number);
 }
 
-/* Whether items are at our stage: in its ring, held by another worker, or held by a dead one, whose
- * items the client puts back into the ring. */
+/* Returns whether items are at our stage: in its ring, held by another worker, or held by a dead
+ * one, whose items the client puts back into the ring. */
 static bool
 has_items(const struct worker *worker, const struct source *source)
 {

@@ -126,8 +126,8 @@ struct config_addresses {
 
 bool config_has_tls(const struct config_addresses *addresses, uint32_t index);
 
-/* Whether the pipeline's callers may get answers in pieces. `collect` of the last stage says that
- * its method is unary; of the Open Inference Protocol it is for other callers. */
+/* Returns whether the pipeline's callers may get answers in pieces. `collect` of the last stage
+ * says that its method is unary; of the Open Inference Protocol it is for other callers. */
 bool config_gives_pieces(const struct config_pipeline *pipeline);
 
 /* Limits of HTTP. */
@@ -157,10 +157,11 @@ struct config_tls {
     int line;
 };
 
-/* Whether a list of labels, with commas between, has that one; NULL has none. */
+/* Returns whether a list of labels, with commas between, has that one; NULL has none. */
 bool config_labels_have(const char *labels, const void *label, size_t bytes);
 
-/* Whether callers are asked for certificates, which may be optional (`client_auth: optional`). */
+/* Returns whether callers are asked for certificates, which may be optional (`client_auth:
+ * optional`). */
 bool config_asks_for_certificates(const struct config_tls *tls);
 
 /* The rights of the caller whose certificate has this identity. */
@@ -371,7 +372,7 @@ void config_free(struct config *config);
 /* The folder of `models_cache`, or its default. False: there is no home. */
 bool config_cache_folder(const struct config_storage *storage, char path[PATH_MAX]);
 
-/* Whether callers have the rights of `http_control`. */
+/* Returns whether callers have the rights of `http_control`. */
 bool config_has_control(const struct config *config);
 
 /* The name that callers get with the server's metadata. */
@@ -383,7 +384,7 @@ char *config_modelet_path(const char *directory, const char *name, char **tried)
 
 void config_errors_free(struct config_errors *errors);
 
-/* Whether the value of a key that takes a file or JSON is JSON: an object or a list. */
+/* Returns whether the value of a key that takes a file or JSON is JSON: an object or a list. */
 bool config_is_json(const char *value);
 
 /* Iterates, from `position` 0, over the variables of KServe ModelMesh's container that are set and

@@ -16,7 +16,7 @@ line_of(const struct config_reader *reader)
     return node != NULL ? node->line : reader->config->mesh.line;
 }
 
-/* Whether a client without a certificate of `client_ca` cannot connect by TLS. */
+/* Returns whether a client without a certificate of `client_ca` cannot connect by TLS. */
 static bool
 demands_certificates(const struct config_tls *tls)
 {

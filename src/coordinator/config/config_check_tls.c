@@ -57,7 +57,7 @@ check_addresses(struct config_reader *reader, const char *key, enum tls_callers 
     }
 }
 
-/* Whether the address serves only clients with a certificate. */
+/* Returns whether the address serves only clients with a certificate. */
 static bool
 wants_certificate(const struct config_tls *tls, const struct config_transport *transport)
 {

@@ -509,7 +509,7 @@ config_read_environment(struct config_reader *reader, struct config_given *given
         find_runtime(reader);
 }
 
-/* Whether it has no effect here. */
+/* Returns whether it has no effect here. */
 static bool
 is_passed_over(const struct config *config, const struct variable *variable, const char *value)
 {
@@ -544,7 +544,7 @@ meaning_of(const struct variable *variable)
     return must_format("%s%s", passed ? "ignored and logged; instead: " : "", variable->help);
 }
 
-/* Whether it stands in the item of the variable above. */
+/* Returns whether it stands in the item of the variable above. */
 static bool
 is_as_above(size_t i)
 {

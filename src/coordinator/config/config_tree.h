@@ -81,9 +81,9 @@ void config_print_item(FILE *out, const char *text);
 
 /* ---- values (config_value.c) ---- */
 
-/* Whether only this machine can reach an address. */
+/* Returns whether only this machine can reach an address. */
 bool config_is_local(const char *address);
-/* Whether it is "yes"; NULL is no. */
+/* Returns whether it is "yes"; NULL is no. */
 bool config_is_yes(const char *word);
 /* Parses a file mode such as "0660"; false: it is none. */
 bool config_read_mode(const char *text, uint32_t *mode);

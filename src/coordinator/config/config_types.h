@@ -7,14 +7,15 @@
 
 #include "coordinator/config/config.h"
 
-/* Whether a runtime beside the pipelines may load models: `runtime`, or one that `images` run. */
+/* Returns whether a runtime beside the pipelines may load models: `runtime`, or one that `images`
+ * run. */
 bool config_has_runtime(const struct config *config);
 
-/* Whether pipelines and an external runtime both load models. */
+/* Returns whether pipelines and an external runtime both load models. */
 bool config_types_are_shared(const struct config *config);
 
-/* Whether a pipeline has that name in its `types`. */
+/* Returns whether a pipeline has that name in its `types`. */
 bool config_types_has_pipeline(const struct config *config, const char *name);
 
-/* Whether `name` is one of the comma-separated `names`. */
+/* Returns whether `name` is one of the comma-separated `names`. */
 bool config_types_lists(const char *names, const char *name);

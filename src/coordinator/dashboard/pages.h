@@ -11,7 +11,7 @@
 
 /* Answers with the file of that path; false: there is none. */
 bool pages_answer(struct http_request *request, const char *path);
-/* Whether the login page needs it, so that it is no secret. */
+/* Returns whether the login page needs it, so that it is no secret. */
 bool pages_is_public(const char *path);
 /* The login page; `code` 401 after a wrong token. */
 void pages_answer_login(struct http_request *request, int code);

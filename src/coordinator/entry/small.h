@@ -8,7 +8,7 @@
 #include "coordinator/models/target.h"
 #include "coordinator/protocol/oip.h"
 
-/* Whether a method, "/package.Service/Method", is about one model. */
+/* Returns whether a method, "/package.Service/Method", is about one model. */
 bool small_is_of_model(const char *method, enum oip_method *which);
 
 struct small_ask {

@@ -32,7 +32,8 @@ void http_thread_post(struct http_thread *thread, void (*work)(void *context), v
 /* Soon, after the start: http_listeners_resume, http_server_part. */
 void http_thread_accept(struct http_thread *thread);
 void http_thread_part(struct http_thread *thread);
-/* Whether it accepts no more: each connection that it has accepted is counted. Any thread. */
+/* Returns whether it accepts no more: each connection that it has accepted is counted. Any
+ * thread. */
 bool http_thread_has_parted(const struct http_thread *thread);
 /* The HTTP thread's loop, for timers. */
 struct loop *http_thread_loop(struct http_thread *thread);

@@ -543,7 +543,7 @@ unload(struct repository *repository, struct repository_order *order)
     search_fini(&search);
 }
 
-/* Whether the order may be carried out. */
+/* Returns whether the order may be carried out. */
 static enum status
 judge(const struct repository *repository, const struct triton_request *request,
       struct error *error)

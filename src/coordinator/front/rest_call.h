@@ -82,7 +82,7 @@ struct rest_call {
     uint32_t holds; /* pieces of the HTTP answer that are not sent yet */
 };
 
-/* Whether the node is: what readiness answers. */
+/* Returns whether the node is: what readiness answers. */
 bool rest_is_ready(struct rest *rest);
 /* Adds a call to be waited for, unless the node is stopping; rest_one_answered() removes it. */
 bool rest_one_more(struct rest *rest);

@@ -115,7 +115,7 @@ inflate_body(struct inquiry *inquiry, size_t bytes_max)
     return status;
 }
 
-/* Whether the body cannot be read without knowing the model's inputs. */
+/* Returns whether the body cannot be read without knowing the model's inputs. */
 static bool
 needs_info(const struct inquiry *inquiry)
 {
@@ -220,7 +220,7 @@ rest_stopping(struct inquiry *inquiry)
     return error_set(&inquiry->error, STATUS_UNAVAILABLE, "this node is about to stop");
 }
 
-/* Whether the answer is to come as events. INVALID_ARGUMENT: it cannot. */
+/* Returns whether the answer is to come as events. INVALID_ARGUMENT: it cannot. */
 static enum status
 check_events(struct inquiry *inquiry, const struct oip_json *json, bool *events)
 {
@@ -360,8 +360,8 @@ begin_reading(struct inquiry *inquiry)
                      "http_large_waiting_mib)");
 }
 
-/* Whether the body, or what it becomes, is for the reader. A compressed one is inflated here as far
- * as one that is not would be read here. */
+/* Returns whether the body, or what it becomes, is for the reader. A compressed one is inflated
+ * here as far as one that is not would be read here. */
 static enum status
 is_large(struct inquiry *inquiry, bool *large)
 {
@@ -380,7 +380,7 @@ is_large(struct inquiry *inquiry, bool *large)
 
 static enum status ask_schema(struct inquiry *inquiry);
 
-/* Whether the mesh has to be asked for the model's inputs. */
+/* Returns whether the mesh has to be asked for the model's inputs. */
 static bool
 is_elsewhere(const struct inquiry *inquiry)
 {

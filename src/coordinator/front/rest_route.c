@@ -95,7 +95,8 @@ split(char *path, char *words[WORDS_MAX])
     return count;
 }
 
-/* Whether a word is as the template's segment has it. Its variable part goes to the route. */
+/* Returns whether a word is as the template's segment has it. Its variable part goes to the
+ * route. */
 static bool
 match_word(struct rest_route *route, const char *segment, size_t bytes, char *word)
 {

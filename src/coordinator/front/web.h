@@ -42,7 +42,7 @@ void web_set_ready(struct web *web, bool ready);
 void web_beat(struct web *web);
 /* Accepts no more connections (http_server_part). After web_start. */
 void web_part(struct web *web, enum web_scope scope);
-/* Whether REST does: each of its connections is counted. */
+/* Returns whether REST does: each of its connections is counted. */
 bool web_has_parted(const struct web *web);
 /* The node has drained: answers the clients that wait at /prestop. */
 void web_drained(struct web *web);

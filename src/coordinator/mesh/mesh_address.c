@@ -22,7 +22,7 @@ put(char address[MESH_ADDRESS_BYTES], const char *before, const char *host, int 
              bare ? "]" : "", port);
 }
 
-/* Whether `given` ends in a port. */
+/* Returns whether `given` ends in a port. */
 static bool
 has_port(const char *given)
 {
@@ -94,7 +94,7 @@ endpoint_host(const char *endpoint, char host[NI_MAXHOST])
     snprintf(host, NI_MAXHOST, "%.*s", (int)strcspn(from, bracket ? "]" : ":/"), from);
 }
 
-/* Whether the host of an address, with brackets or without, is loopback. */
+/* Returns whether the host of an address, with brackets or without, is loopback. */
 static bool
 host_is_local(const char *host)
 {

@@ -93,7 +93,7 @@ call_over(struct mesh_call *call)
     pending_unref(&call->item);
 }
 
-/* True for the one thread that answers. */
+/* Returns true for the one thread that answers. */
 static bool
 claim(struct mesh_call *call)
 {

@@ -27,7 +27,7 @@ const char *mesh_claims_label(enum manifest_kind kind, const char *runtime);
 void mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *label,
                        struct mesh_claims *claims);
 
-/* Whether one more node is to run it. */
+/* Returns whether one more node is to run it. */
 static inline bool
 mesh_claims_lack(const struct mesh_claims *claims)
 {

@@ -32,5 +32,5 @@ enum status mesh_file_read(struct mesh_file *file, char **text, size_t *bytes,
 /* Prefixes the error with the key of `mesh` and the file, if it is one. Returns the status. */
 enum status mesh_file_blame(const struct mesh_file *file, const char *key, struct error *error);
 
-/* Whether the file has changed since it was read last, successfully or not. */
+/* Returns whether the file has changed since it was read last, successfully or not. */
 bool mesh_file_changed(const struct mesh_file *file);

@@ -41,7 +41,7 @@ void mesh_flow_destroy(struct mesh_flow *flow);
 
 /* Call when nobody waits for the call any more. Returns true if it has not begun, and will not. */
 bool mesh_flow_stop(struct mesh_flow *flow);
-/* True for the one caller that ends the rpc_call; the flow does not touch that any more. */
+/* Returns true for the one caller that ends the rpc_call; the flow does not touch that any more. */
 bool mesh_flow_claim(struct mesh_flow *flow);
 
 /* The events of rpc_any. If the status is not OK, end the call with it. */

@@ -38,8 +38,9 @@ void mesh_manage_methods(struct rpc_method methods[MESH_METHOD_COUNT],
 enum mesh_manage_door { MESH_MANAGE_OPEN, MESH_MANAGE_GUARDED };
 void mesh_manage_on_message(struct mesh_manage *manage, enum mesh_manage_door door,
                             struct rpc_call *call, const struct wire_message *message);
-/* Whether the caller may do everything: there is no `allow`, or an entry without `methods` and
- * `models` names it. */
+/* Returns whether the caller may do everything: there is no `allow`, or an entry without `methods`
+ * and `models` names it. */
 bool mesh_manage_allows_all(struct mesh_manage *manage, const struct rpc_call *call);
-/* Whether a method ("/package.Service/Method") belongs to this service or to its old name. */
+/* Returns whether a method ("/package.Service/Method") belongs to this service or to its old
+ * name. */
 bool mesh_manage_is(const char *method);

@@ -234,7 +234,7 @@ static const struct inbound_type inbound_type = {.metadata = inbound_entry, .sin
 
 /* ---- into the pipeline ---- */
 
-/* Whether the pipeline is called in the way in which the request came. */
+/* Returns whether the pipeline is called in the way in which the request came. */
 static enum status
 check_way(const struct pipeline *pipeline, const struct peer_request *request, const char *model,
           struct error *error)

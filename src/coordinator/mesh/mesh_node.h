@@ -76,7 +76,7 @@ void mesh_node_refused(struct mesh_node *node, const char *method, enum status s
 /* Publishes its counters (mesh_counters.h); to be called periodically. */
 void mesh_node_publish(struct mesh_node *node);
 
-/* Whether the front serves mmesh.ModelMesh (mesh_management.h); false without a mesh. */
+/* Returns whether the front serves mmesh.ModelMesh (mesh_management.h); false without a mesh. */
 bool mesh_node_is_managed_at_front(const struct mesh_node *node);
 /* Counts a call of a method of mmesh.ModelMesh that the front does not serve and returns the text
  * for its caller; returns NULL for other methods. Any thread. */
@@ -86,8 +86,8 @@ void mesh_node_set_serving(struct mesh_node *node, bool serving);
 
 /* A pipeline has begun or ceased to serve. */
 void mesh_node_update(struct mesh_node *node);
-/* Whether the registry was read and the listed models are registered, so that calls for models can
- * be taken. True without a mesh. */
+/* Returns whether the registry was read and the listed models are registered, so that calls for
+ * models can be taken. True without a mesh. */
 bool mesh_node_is_ready(struct mesh_node *node);
 
 /* Writes the list that a CONTROL_MESH_… request asks for; to the end, also of a node that has
@@ -121,8 +121,8 @@ void mesh_node_end_peers(struct mesh_node *node);
 /* Call when every pipeline is gone. */
 void mesh_node_destroy(struct mesh_node *node);
 
-/* Whether methods that this node does not have may be called, because other nodes or an external
- * runtime may have them. False without a mesh. Any thread. */
+/* Returns whether methods that this node does not have may be called, because other nodes or an
+ * external runtime may have them. False without a mesh. Any thread. */
 bool mesh_node_takes_any(const struct mesh_node *node);
 
 /* Looks up a method in the data-plane configuration ("/package.Service/Method"); UNIMPLEMENTED. */
@@ -131,7 +131,8 @@ enum status mesh_node_permits(const struct mesh_node *node, const char *method,
 
 /* ---- calls ---- */
 
-/* Whether the metadata of a call alone decide which one model it is for, or that it is for none. */
+/* Returns whether the metadata of a call alone decide which one model it is for, or that it is for
+ * none. */
 bool mesh_node_names_by_metadata(const struct mesh_node *node, const struct inbound *inbound);
 /* Begins a call, within the callback that received it: for `start`, or for all models of `named` if
  * they are several. */

@@ -22,7 +22,7 @@ enum status mesh_store_open(const struct config_mesh *config, struct loop *loop,
                             struct mesh_store *store, struct error *error) WARN_UNUSED;
 void mesh_store_close(struct mesh_store *store);
 
-/* Whether it refuses writes for lack of space. */
+/* Returns whether it refuses writes for lack of space. */
 bool mesh_store_is_full(const struct mesh_store *store);
 /* The time since which etcd has not answered, on clock_now_ns; 0: it answers. */
 int64_t mesh_store_silent_ns(const struct mesh_store *store);

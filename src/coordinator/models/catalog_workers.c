@@ -34,7 +34,7 @@ catalog_each_worker_models(struct catalog *catalog,
     }
 }
 
-/* Whether its modelet loads models and none is configured for it. */
+/* Returns whether its modelet loads models and none is configured for it. */
 static bool
 stage_wants(const struct worker_pools *pools, uint32_t stage)
 {

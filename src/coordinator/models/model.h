@@ -230,7 +230,8 @@ void model_drop_sent(struct model *model);
 void model_free_unused(struct model *model);
 /* Sets the model's tensors; NULL: not known. Call with the lock. */
 void model_set_info(struct model *model, struct model_info *info);
-/* Whether callers may name it: a model that is neither listed nor ordered is on its way out. */
+/* Returns whether callers may name it: a model that is neither listed nor ordered is on its way
+ * out. */
 bool model_is_there(const struct model *model);
 /* The spec's model, made if there is none; NULL: refused. `place` says where its files are. */
 struct model *model_find_or_make(struct catalog *catalog, const struct model_spec *spec,
@@ -292,7 +293,7 @@ void model_free_said(struct model *model);
 
 /* ---- catalog_fetch.c ---- */
 
-/* Whether its files must be fetched. */
+/* Returns whether its files must be fetched. */
 bool model_source_is_remote(const struct model_source *source);
 /* Resolves a spec's path: beneath the root, or to the text by which it is fetched. */
 enum status catalog_find_place(const struct catalog *catalog, const struct model_spec *spec,
@@ -318,7 +319,7 @@ void model_measure(struct model *model, uint64_t bytes);
 void catalog_predicted(struct prediction *prediction, uint64_t bytes);
 /* Asks a worker of each stage; ends at once if no modelet can predict. */
 void catalog_predict(struct prediction *prediction, const struct model *model);
-/* Whether no load or unload may begin now: a reload is under way, or no lane serves. */
+/* Returns whether no load or unload may begin now: a reload is under way, or no lane serves. */
 bool catalog_frozen(const struct catalog *catalog);
 /* Starts the timer, which runs until nothing is under way. */
 void catalog_arm(struct catalog *catalog);
@@ -388,8 +389,8 @@ uint64_t worker_models_leaked_bytes(const struct worker_models *worker_models);
 /* Sends orders that found the socket full. */
 void worker_models_go_on(struct worker_models *worker_models);
 bool worker_models_is_busy(const struct worker_models *worker_models);
-/* Whether it has been busy with one order since before `since_ns`: of `*model` (NULL: of none that
- * is known); `*loading`: the order is to load. */
+/* Returns whether it has been busy with one order since before `since_ns`: of `*model` (NULL: of
+ * none that is known); `*loading`: the order is to load. */
 bool worker_models_is_late(const struct worker_models *worker_models, int64_t since_ns,
                            struct model **model, bool *loading);
 

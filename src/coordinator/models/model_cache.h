@@ -115,7 +115,7 @@ void model_cache_loaded(struct model_cache *cache, struct model_cache_entry *pla
                         int64_t now_ns);
 /* Notes the size after another measurement. */
 void model_cache_resize(struct model_cache *cache, struct model_cache_entry *place, uint64_t bytes);
-/* Whether the models exceed the capacity, not counting those that leave. `*victim` is to be
+/* Returns whether the models exceed the capacity, not counting those that leave. `*victim` is to be
  * unloaded for that, never `spared`; NULL: none can be. */
 bool model_cache_excess(struct model_cache *cache, const struct model_cache_entry *spared,
                         struct model_cache_entry **victim);

@@ -153,7 +153,7 @@ void models_predict(struct catalog *catalog, const struct model_spec *spec, mode
  * has it; ABORTED: likewise, but only for a moment. */
 enum status models_list(struct catalog *catalog, const struct model_spec *spec, uint64_t version,
                         struct error *error) WARN_UNUSED;
-/* Whether this catalog lists it. */
+/* Returns whether this catalog lists it. */
 bool models_is_listed(const struct catalog *catalog, const char *id);
 /* A listed model's changed files cannot be loaded, and while it is loaded it serves on as it is:
  * logs and keeps the reason for models_visit. */
@@ -174,7 +174,7 @@ void registry_on_broken(struct model_registry *registry, registry_fall_back *fal
 
 /* ---- queries ---- */
 
-/* Whether its pipeline has that type in its `types`. */
+/* Returns whether its pipeline has that type in its `types`. */
 bool models_take_type(const struct catalog *catalog, const char *type);
 /* The catalog that takes loads of this `type`: of the pipeline whose `types` has it; for "", or if
  * none has it, of the only pipeline with models. NULL: none, or ambiguous. */

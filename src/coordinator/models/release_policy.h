@@ -26,7 +26,7 @@ release_policy_is(const struct release_policy *policy, const struct release_poli
     return true;
 }
 
-/* Whether it takes this release, of which there are `taken` higher ones that it takes. */
+/* Returns whether it takes this release, of which there are `taken` higher ones that it takes. */
 static inline bool
 release_policy_takes(const struct release_policy *policy, const char *number, uint32_t taken)
 {

@@ -211,7 +211,7 @@ rows_max_of(const struct sidecar_tensors *tensors)
     return tensors != NULL ? tensors->rows_max : 0;
 }
 
-/* Whether config.pbtxt describes the same tensors. */
+/* Returns whether config.pbtxt describes the same tensors. */
 static bool
 tensors_are(const struct model_source *source, const struct model_spec *spec)
 {
@@ -249,7 +249,8 @@ replace(struct model *model, const struct model_spec *spec, const char *path, ui
     model_source_to_be(model)->version = version;
 }
 
-/* Whether listed models are loaded before anybody calls them. In a mesh its core decides. */
+/* Returns whether listed models are loaded before anybody calls them. In a mesh its core
+ * decides. */
 static bool
 is_preloaded(const struct catalog *catalog)
 {

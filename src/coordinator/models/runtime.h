@@ -42,7 +42,7 @@ enum status runtime_create(const struct runtime_options *options, struct runtime
 enum status runtime_open(struct runtime *runtime, struct rpc_queue *queue,
                          struct error *error) WARN_UNUSED;
 
-/* Whether the front must serve RUNTIME_METHODS. */
+/* Returns whether the front must serve RUNTIME_METHODS. */
 bool runtime_is_at_front(const struct runtime *runtime);
 
 /* A call that arrived at the front. */

@@ -75,8 +75,8 @@ add_address(struct runtime_place *place, const char *address)
         add_own(place, "[::1]:", parsed.port);
 }
 
-/* Whether `runtime` names every address of the front. If not, `*other` is one that it does not
- * name. */
+/* Returns whether `runtime` names every address of the front. If not, `*other` is one that it does
+ * not name. */
 static bool
 names_all(const struct config_addresses *runtime, const char *const *listen, uint32_t listen_count,
           const char **other)

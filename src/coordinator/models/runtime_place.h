@@ -30,5 +30,5 @@ enum status runtime_place_find(const struct config_addresses *runtime, const cha
                                uint32_t listen_count, struct runtime_place *place,
                                struct error *error) WARN_UNUSED;
 
-/* Whether `peer` (rpc_call_peer) is on this machine. */
+/* Returns whether `peer` (rpc_call_peer) is on this machine. */
 bool runtime_peer_is_local(const char *peer, size_t bytes);

@@ -95,7 +95,7 @@ no_id(const struct pipeline *bound, struct error *error)
                      method.id_path_count > 0 ? ", or in the request's field " : "", path);
 }
 
-/* Whether the id's pipeline may be called in this way. */
+/* Returns whether the id's pipeline may be called in this way. */
 static enum status
 check_way(const struct pipeline *pipeline, const struct pipeline *bound, const char *id,
           struct error *error)

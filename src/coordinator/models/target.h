@@ -66,7 +66,7 @@ enum status target_find(const struct target_scope *scope, struct pipeline *bound
                         const struct target_id *id, const char *version, struct target *target,
                         struct error *error) WARN_UNUSED;
 
-/* Whether the id is not the name of a pipeline. */
+/* Returns whether the id is not the name of a pipeline. */
 bool target_is_model(const struct target_scope *scope, const struct target_id *id);
 
 /* Leaves a target that is refused later; a pipeline that took the request leaves the model

@@ -65,7 +65,7 @@ audit_destroy(struct audit *audit)
     free(audit);
 }
 
-/* Whether the word has been the same for AUDIT_STILL_NS. */
+/* Returns whether the word has been the same for AUDIT_STILL_NS. */
 static bool
 is_still(struct audit_watched *watched, uint64_t word, int64_t now_ns)
 {
@@ -159,7 +159,7 @@ worker_of(const struct audit_look *look, uint16_t owner)
     return number == 0 ? NULL : &look->audit->workers[number - 1];
 }
 
-/* Whether a whole turn of the worker's loop lies between `since_ns` and now. */
+/* Returns whether a whole turn of the worker's loop lies between `since_ns` and now. */
 static bool
 has_turned(const struct watched_worker *seen, int64_t since_ns)
 {

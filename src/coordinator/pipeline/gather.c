@@ -212,7 +212,7 @@ is_handed_back(struct lane *lane, struct shm_ticket ticket)
     return true;
 }
 
-/* Whether the result of a slot lies in that slot's own blocks. */
+/* Returns whether the result of a slot lies in that slot's own blocks. */
 static bool
 result_is_its_own(const struct region *region, uint32_t slot, const struct shm_payload *payload)
 {

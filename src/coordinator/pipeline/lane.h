@@ -289,7 +289,8 @@ void lane_cancel(struct lane *lane, struct shm_ticket ticket);
 /* Answers requests that came back, a bounded number; returns how many. `view` is the thread's. */
 uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 
-/* Whether there is something to gather. For deciding whether to sleep, after a full fence. */
+/* Returns whether there is something to gather. For deciding whether to sleep, after a full
+ * fence. */
 bool lane_has_answers(const struct lane *lane);
 
 /* Has the answer wake the gather thread, after a submission by a thread that does not gather
@@ -299,7 +300,7 @@ void lane_watch(struct lane *lane);
 
 /* The number of answers that this stage or a later one gave. */
 uint64_t lane_finished(const struct lane *lane, uint32_t stage);
-/* Whether a request admitted after `since_ns` is beyond the stage. */
+/* Returns whether a request admitted after `since_ns` is beyond the stage. */
 bool lane_has_passed(const struct lane *lane, uint32_t stage, int64_t since_ns);
 
 /* Fails all requests that wait at a stage without workers. */

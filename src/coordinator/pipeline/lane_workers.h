@@ -45,7 +45,7 @@ struct lane_workers {
     void (*stop)(struct worker_pools *pools, int64_t grace_ns);
     /* SIGKILL to all; then, when the last is gone, pipeline_on_workers_stopped. */
     void (*kill)(struct worker_pools *pools);
-    /* Whether one of its stages is in quarantine. */
+    /* Returns whether one of its stages is in quarantine. */
     bool (*is_quarantined)(const struct worker_pools *pools);
     struct worker_process (*process)(const struct worker_pools *pools, uint32_t stage,
                                      uint32_t index);

@@ -13,7 +13,7 @@
 #include "coordinator/pipeline/lane.h"
 #include "shm/piece.h"
 
-/* Whether there are pieces to gather. */
+/* Returns whether there are pieces to gather. */
 static inline bool
 pieces_have_come(const struct lane *lane)
 {

@@ -487,7 +487,7 @@ pipeline_condemn(struct pipeline *pipeline, struct lane *lane, const char *why)
         restart_after_reset(pipeline, state == LANE_SERVING);
 }
 
-/* Whether the serving generation has a lane, or one that is coming up. */
+/* Returns whether the serving generation has a lane, or one that is coming up. */
 static bool
 has_lane(struct pipeline *pipeline)
 {

@@ -127,7 +127,7 @@ void pipeline_on_start_failed(struct pipeline *pipeline, struct lane *lane,
                               const struct error *error);
 void pipeline_on_workers_stopped(struct pipeline *pipeline, struct lane *lane);
 
-/* Whether it has served, but a stage is in quarantine now. Loop thread. */
+/* Returns whether it has served, but a stage is in quarantine now. Loop thread. */
 bool pipeline_is_failing(const struct pipeline *pipeline);
 
 /* Requests of all pipelines refused since the start for want of slots, memory or a share. */

@@ -59,7 +59,7 @@ void wait_queue_stop(struct wait_queue *queue);
 /* Has every call tried again: the pipeline has changed. Any thread. */
 void wait_queue_wake(struct wait_queue *queue);
 
-/* Whether calls wait, so that new ones must queue behind them. */
+/* Returns whether calls wait, so that new ones must queue behind them. */
 static inline bool
 wait_queue_is_used(const struct wait_queue *queue)
 {

@@ -102,7 +102,7 @@ enum status oip_check_model(const struct oip_request *request, const struct oip_
 enum status oip_check_version(const char *version, const struct oip_model_info *model,
                               struct error *error) WARN_UNUSED;
 
-/* Whether a tensor of it lies in shared memory. */
+/* Returns whether a tensor of it lies in shared memory. */
 bool oip_is_shared(const struct oip_request *request);
 /* Holds the regions in which its tensors lie, from checking it until oip_forget_shared. With none
  * it does nothing. Returns as shared_memory_permit, shared_memory_hold and shared_region_check;

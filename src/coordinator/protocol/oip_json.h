@@ -52,7 +52,7 @@ const struct wire_message *oip_json_elements(const struct oip_json *json);
 int64_t oip_json_timeout_ns(const struct oip_json *json);
 /* The parameter `triton_enable_empty_final_response`. */
 bool oip_json_wants_end(const struct oip_json *json);
-/* Whether no output is asked for as binary data. */
+/* Returns whether no output is asked for as binary data. */
 bool oip_json_is_text(const struct oip_json *json);
 /* Frees the elements; keeps what the answer needs. */
 void oip_json_forget_elements(struct oip_json *json);

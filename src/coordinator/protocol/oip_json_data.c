@@ -279,8 +279,8 @@ read_float(struct json_data_reader *reader)
 
 /* ---- strings ---- */
 
-/* Whether the bytes between the quotes are the text itself: no escapes, nothing that JSON forbids.
- */
+/* Returns whether the bytes between the quotes are the text itself: no escapes, nothing that JSON
+ * forbids. */
 static bool
 is_plain(const char *text, size_t bytes)
 {

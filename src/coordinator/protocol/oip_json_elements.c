@@ -26,8 +26,8 @@ oip_json_keep(struct json_reading *reading, const char *field, const char *text,
     return status == STATUS_OK ? status : oip_json_invalid(reading);
 }
 
-/* Whether oip_validate takes datatype and shape; if not, it reports that for any contents.
- */
+/* Returns whether oip_validate takes datatype and shape; if not, it reports that for any
+ * contents. */
 static bool
 is_sound(const struct oip_json_tensor *tensor)
 {

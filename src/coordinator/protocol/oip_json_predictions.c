@@ -29,7 +29,7 @@ impossible(struct error *error)
     return error_set(error, STATUS_INTERNAL, "the response is not a ModelInferResponse");
 }
 
-/* Whether the shape fits the contents: nothing else limits how often it makes us write. */
+/* Returns whether the shape fits the contents: nothing else limits how often it makes us write. */
 static bool
 is_sound(const struct prediction_output *one)
 {

@@ -183,7 +183,7 @@ read_named_rows(struct json_reading *reading, const struct json_run *run)
 
 /* ---- the request ---- */
 
-/* Whether rows can be made of what the model declares. */
+/* Returns whether rows can be made of what the model declares. */
 static enum status
 check_specs(struct json_reading *reading)
 {

@@ -44,5 +44,5 @@ void oip_json_skim_fini(struct oip_json_skim *skim);
 
 /* The position after the array, object or string that begins at `at`; NULL: it does not end. */
 const char *json_run_end(const char *at, const char *end);
-/* Whether the string between these quotes reads `word`. */
+/* Returns whether the string between these quotes reads `word`. */
 bool json_run_reads(const char *text, size_t bytes, const char *word);

@@ -111,7 +111,7 @@ enum_has(struct wire_cursor declaration, const char *symbol)
     return false;
 }
 
-/* Whether `symbol`, relative to the scope, is declared in it. */
+/* Returns whether `symbol`, relative to the scope, is declared in it. */
 static bool
 scope_has(struct wire_cursor scope, const struct scope_part *parts, const char *symbol)
 {

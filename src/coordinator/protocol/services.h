@@ -61,10 +61,10 @@ void services_on_reflection_alpha(void *context, struct rpc_call *call,
 void services_on_reflection_end(void *context, struct rpc_call *call);
 void services_on_reflection_cancel(void *context, uint64_t tag);
 
-/* Whether a method that is in no table belongs to one of our services, so that only a model's
- * external runtime may have it. ModelStreamInfer counts as a method of another service. */
+/* Returns whether a method that is in no table belongs to one of our services, so that only a
+ * model's external runtime may have it. ModelStreamInfer counts as a method of another service. */
 bool services_lack(const char *path);
-/* Whether a method is never passed on, because a mesh manages its runtimes by it. */
+/* Returns whether a method is never passed on, because a mesh manages its runtimes by it. */
 bool services_reserve(const char *path);
 
 /* Rows of a table of methods. */

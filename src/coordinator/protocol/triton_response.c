@@ -85,7 +85,7 @@ data_type(uint32_t datatype)
     return datatype < SHOAL_DATATYPE_END ? types[datatype] : INFERENCE__DATA_TYPE__TYPE_INVALID;
 }
 
-/* Whether the first dimension of all tensors counts rows. */
+/* Returns whether the first dimension of all tensors counts rows. */
 static bool
 counts_rows(const struct handshake_tensor *specs, uint32_t count)
 {

@@ -71,7 +71,7 @@ unit_suffix(const struct counter_entry *entry)
     UNREACHABLE();
 }
 
-/* Whether it is a point in time, not a duration. */
+/* Returns whether it is a point in time, not a duration. */
 static bool
 is_time(enum counter counter)
 {

@@ -40,7 +40,7 @@ file_open(struct file_sink *file, struct error *error)
     return STATUS_OK;
 }
 
-/* Whether the name still names the open file. */
+/* Returns whether the name still names the open file. */
 static bool
 is_in_place(const struct file_sink *file)
 {

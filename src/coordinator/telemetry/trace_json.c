@@ -142,7 +142,7 @@ run_event(struct json *json, int64_t at_ns)
     json_close(json, ']');
 }
 
-/* Whether and how the request failed in this span. */
+/* Returns whether and how the request failed in this span. */
 static const char *
 run_failure(const struct trace *trace, const struct trace_run *run)
 {

@@ -68,7 +68,7 @@ take_pages_out(const struct lane_client_region *client_region)
         log_warn_limited("guest_memory_kept bytes=%llu", (unsigned long long)client_region->bytes);
 }
 
-/* Whether any of the places knows it. */
+/* Returns whether any of the places knows it. */
 static bool
 is_known(const struct pool_member *first, uint32_t count, uint32_t number)
 {
@@ -191,7 +191,7 @@ send_one_to_look(struct worker_pools *pools, uint32_t number)
     return false;
 }
 
-/* Whether items may wait at the stage, for a worker that is there or about to be ready. */
+/* Returns whether items may wait at the stage, for a worker that is there or about to be ready. */
 static bool
 needs_a_look(const struct worker_pools *pools, const struct lane_client_region *client_region)
 {

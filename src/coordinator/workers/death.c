@@ -78,7 +78,7 @@ name_held(struct held_requests *held, const struct request *request, uint32_t sl
                                    "%s%u:%s", held->used > 0 ? " " : "", slot, id);
 }
 
-/* Whether a part of the answer may have left, which must not be sent again. */
+/* Returns whether a part of the answer may have left, which must not be sent again. */
 static bool
 has_begun_to_answer(const struct lane *lane, const struct request *request,
                     struct shm_ticket ticket)
@@ -168,8 +168,8 @@ repair(struct pool_member *member, struct held_requests *held)
 
 /* ---- blame ---- */
 
-/* Whether it was killed, or asked to end, from outside. A modelet's own mistakes look different,
- * except memory use (SIGKILL by the kernel), which happens while it holds requests. */
+/* Returns whether it was killed, or asked to end, from outside. A modelet's own mistakes look
+ * different, except memory use (SIGKILL by the kernel), which happens while it holds requests. */
 static bool
 ended_from_outside(int wait_status, enum pool_member_kill killed_for)
 {
@@ -303,8 +303,8 @@ replace(struct pool_member *member, enum death_blame blame, bool was_ready, uint
     worker_pool_on_death(member, blame, why);
 }
 
-/* Whether the start that ends all is to be made once more, only to name the calls that the sandbox
- * refused. */
+/* Returns whether the start that ends all is to be made once more, only to name the calls that the
+ * sandbox refused. */
 static bool
 is_to_name(struct pool_member *member)
 {

@@ -21,8 +21,8 @@ struct idle_watch {
     bool over;       /* moved to the ordinary class */
 };
 
-/* Whether a worker's thread can be taken out of the idle class again: by CAP_SYS_NICE or a limit
- * (RLIMIT_NICE, systemd's `LimitNICE`) of at least 10. /proc must be mounted, too. */
+/* Returns whether a worker's thread can be taken out of the idle class again: by CAP_SYS_NICE or a
+ * limit (RLIMIT_NICE, systemd's `LimitNICE`) of at least 10. /proc must be mounted, too. */
 bool idle_class_can_be_left(void);
 
 /* Looks at the process every IDLE_LOOK_NS while it loads. True: its threads in the idle class had

@@ -34,6 +34,7 @@ struct member_models {
     bool (*on_death)(struct catalog *catalog, struct pool_member *member);
     /* The place is empty, and it is decided whether a process follows. */
     void (*on_left)(struct catalog *catalog, struct pool_member *member);
-    /* Whether the place's process has an order to load or unload that it has not answered. */
+    /* Returns whether the place's process has an order to load or unload that it has not
+     * answered. */
     bool (*is_busy)(const struct pool_member *member);
 };

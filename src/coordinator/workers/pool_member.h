@@ -150,9 +150,9 @@ void pool_member_on_control(void *member);
 void pool_member_on_death(void *member);
 /* The process could not be started. */
 void pool_member_on_spawn_failed(struct pool_member *member, const struct error *error);
-/* Whether the stage has finished anything since this worker was ready. */
+/* Returns whether the stage has finished anything since this worker was ready. */
 bool pool_member_was_fruitful(const struct pool_member *member);
-/* Whether no process is left. */
+/* Returns whether no process is left. */
 bool worker_pools_gone(const struct worker_pools *pools);
 
 /* ---- worker_pool.c ---- */

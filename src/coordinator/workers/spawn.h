@@ -81,9 +81,9 @@ struct spawn_program_order {
 enum status spawn_program(const struct spawn_program_order *order, struct spawned *spawned,
                           struct error *error) WARN_UNUSED;
 
-/* Whether a variable of our environment ("NAME=value") is passed on to workers: paths of programs
- * and libraries, language, time zone, threads of numeric libraries, options of sanitizers. Any
- * other may be a secret. */
+/* Returns whether a variable of our environment ("NAME=value") is passed on to workers: paths of
+ * programs and libraries, language, time zone, threads of numeric libraries, options of sanitizers.
+ * Any other may be a secret. */
 bool spawn_passes_on(const char *variable);
 
 /* Closes the descriptors of a dead process and forgets it. */

@@ -82,8 +82,8 @@ notify_dropped(struct worker_log *log)
     log->untold = 0;
 }
 
-/* Whether a line may be logged. After a dropped line none is logged until a quarter of a burst is
- * free, so that lines are missing in rows, not every second one. */
+/* Returns whether a line may be logged. After a dropped line none is logged until a quarter of a
+ * burst is free, so that lines are missing in rows, not every second one. */
 static bool
 pays(struct worker_log *log, size_t bytes)
 {

@@ -73,7 +73,7 @@ open_stage(struct worker_pool *pool)
     stage_notify(&pool->pools->lane->region, pool->stage);
 }
 
-/* Whether the stage has no worker and none about to be ready. */
+/* Returns whether the stage has no worker and none about to be ready. */
 static bool
 nobody_works(const struct worker_pool *pool)
 {

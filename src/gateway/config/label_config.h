@@ -30,12 +30,12 @@ struct label_config {
     char header_key[LABEL_KEY_BYTES];
 };
 
-/* Whether a plugin's type is one of the filters. */
+/* Returns whether a plugin's type is one of the filters. */
 bool label_config_is_filter(const char *type);
 /* Reads the plugins that the first profile refers to. INVALID_ARGUMENT with path and line. */
 enum status label_config_read(const struct yaml_file *file, struct label_config *config,
                               struct error *error) WARN_UNUSED;
-/* Whether labels, a map or 0, pass all filters. */
+/* Returns whether labels, a map or 0, pass all filters. */
 bool label_config_passes(const struct label_config *config, const struct tree_node *labels);
 /* The hash of the value that the scorer compares; 0: there is none. */
 uint64_t label_config_value(const struct label_config *config, const struct tree_node *labels);

@@ -15,7 +15,7 @@
 /* The defaults. */
 void picker_config_init(struct gateway_scheduler *scheduler,
                         struct gateway_flow_control *flow_control);
-/* Whether a file's member is read here. */
+/* Returns whether a file's member is read here. */
 bool picker_config_has(const char *name);
 /* INVALID_ARGUMENT with path, line and mistake. */
 enum status picker_config_read(const struct yaml_file *file, struct gateway_scheduler *scheduler,

@@ -259,7 +259,7 @@ void route_fail(struct gateway *gateway, struct core_request *request,
 
 /* ---- rollout.c ---- */
 
-/* Whether something is to be loaded or unloaded now: makes it the endpoint's action. */
+/* Returns whether something is to be loaded or unloaded now: makes it the endpoint's action. */
 bool rollout_next(struct gateway *gateway, struct core_endpoint *endpoint,
                   struct gateway_action *action);
 int64_t rollout_next_ms(const struct gateway *gateway, const struct core_endpoint *endpoint);
@@ -336,7 +336,7 @@ void queue_check(const struct gateway *gateway);
 /* Counts the tokens of a request that ended. */
 void share_count(struct gateway *gateway, const struct core_request *request,
                  const struct gateway_event *event);
-/* Whether the model got more than an equal share of the window's tokens (F7). */
+/* Returns whether the model got more than an equal share of the window's tokens (F7). */
 bool share_exceeded(const struct gateway *gateway, uint64_t model);
 
 /* ---- prefix.c ---- */

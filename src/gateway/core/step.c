@@ -482,7 +482,7 @@ place(struct gateway *gateway, uint32_t number, const struct gateway_ask *asked)
     action->target = target;
 }
 
-/* Whether its pools are saturated and it goes to none of them all the same. */
+/* Returns whether its pools are saturated and it goes to none of them all the same. */
 static bool
 lacks_room(const struct gateway *gateway, const struct gateway_ask *ask)
 {

@@ -619,8 +619,8 @@ extproc_on_refuse(void *context, uint32_t request, enum gateway_refusal refusal)
 
 /* ---- the answer ---- */
 
-/* Whether Envoy made the answer because it lost the server, or did not reach it. It says so only if
- * response_attributes has response.code_details. */
+/* Returns whether Envoy made the answer because it lost the server, or did not reach it. It says so
+ * only if response_attributes has response.code_details. */
 static bool
 is_of_envoy(const struct extproc_event *event)
 {

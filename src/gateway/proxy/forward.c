@@ -17,7 +17,7 @@ enum { EVENT_LINE_ENDS = 2, SMALL_BYTES = 4096 };
 
 /* ---- heads ---- */
 
-/* Whether a comma-separated list names this field. */
+/* Returns whether a comma-separated list names this field. */
 static bool
 is_named(const char *list, const char *name)
 {

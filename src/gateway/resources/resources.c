@@ -82,7 +82,7 @@ resources_stamp(const char *path)
     return stamp != 0 ? stamp : 1;
 }
 
-/* Whether nothing but comments is there: no resources, and no mistake. */
+/* Returns whether nothing but comments is there: no resources, and no mistake. */
 static bool
 is_blank(const char *text)
 {

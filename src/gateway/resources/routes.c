@@ -243,7 +243,7 @@ add_split(struct route_builder *builder, const struct tree_node *list, const cha
     }
 }
 
-/* Whether a rule matches by the name; `model` NULL: whether it matches all names. */
+/* Returns whether a rule matches by the name; `model` NULL: whether it matches all names. */
 static bool
 is_rule_for(const struct tree_node *rule, const char *model)
 {

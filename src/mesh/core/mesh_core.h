@@ -523,7 +523,7 @@ struct mesh_population {
 };
 struct mesh_population mesh_population(const struct mesh *mesh);
 
-/* Whether the registry has a model of a type that requires labels, and no others than these
+/* Returns whether the registry has a model of a type that requires labels, and no others than these
  * (comma-separated); or of a type without constraint that the pool takes. O(types). */
 bool mesh_is_needed(const struct mesh *mesh, uint32_t pool, const char *labels);
 

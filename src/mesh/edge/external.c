@@ -248,8 +248,8 @@ poll(struct external *external)
         hopeless(external);
 }
 
-/* Whether the connection to a READY runtime is lost. The client may report it later than the answer
- * READY arrived. */
+/* Returns whether the connection to a READY runtime is lost. The client may report it later than
+ * the answer READY arrived. */
 static void
 watch(struct external *external)
 {

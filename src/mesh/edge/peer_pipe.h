@@ -63,7 +63,7 @@ enum status peer_pipe_put_behind(struct peer_pipe *pipe, struct peer_frame *fram
 /* Drops the unsent parts of that call's message. */
 void peer_pipe_drop(struct peer_pipe *pipe, uint32_t number);
 
-/* Whether anything waits that the transport was not given yet. */
+/* Returns whether anything waits that the transport was not given yet. */
 bool peer_pipe_has_waiting(const struct peer_pipe *pipe);
 
 /* The transport has taken a message. The pipe counts itself, because the transport's own word may

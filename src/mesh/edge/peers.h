@@ -86,8 +86,8 @@ struct peer_request {
     void *runtime;   /* external.h, from the first try there on: whose `external` it is */
 };
 
-/* Whether an entry of a caller's metadata goes on to runtimes: no ids, which are added again, no
- * entries for the mesh ("mm-…"), no entries of the connection ("grpc-…"). */
+/* Returns whether an entry of a caller's metadata goes on to runtimes: no ids, which are added
+ * again, no entries for the mesh ("mm-…"), no entries of the connection ("grpc-…"). */
 bool peers_pass_on(const struct rpc_metadata *entry);
 
 /* ---- peers ---- */

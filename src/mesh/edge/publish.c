@@ -27,7 +27,7 @@ distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Whether it changed by more than that percentage. */
+/* Returns whether it changed by more than that percentage. */
 static bool
 moved(uint64_t was, uint64_t is, uint64_t percent)
 {

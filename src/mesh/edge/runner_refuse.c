@@ -56,7 +56,7 @@ see_nothing(void *context, const struct mesh_sight *sight)
     (void)sight;
 }
 
-/* Whether the model is registered and must be claimed before it is loaded here. */
+/* Returns whether the model is registered and must be claimed before it is loaded here. */
 static bool
 is_unclaimed(const struct mesh_runner *runner, const char *model)
 {

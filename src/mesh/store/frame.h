@@ -39,7 +39,7 @@ void frame_close(struct bytes *to, size_t at);
 
 /* ---- reading ---- */
 
-/* Whether the data begins with a complete frame. */
+/* Returns whether the data begins with a complete frame. */
 bool frame_is_whole(const char *data, size_t bytes, size_t *frame_bytes);
 /* Reads its entries. DATA_LOSS: complete, but nothing that was ever written. */
 enum status frame_read(const char *frame, size_t frame_bytes, const struct journal_reader *reader,

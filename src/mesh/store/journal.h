@@ -50,8 +50,8 @@ enum journal_end {
 /* Writes the frame, which is empty afterwards. An empty frame is done. */
 enum journal_end journal_commit(struct journal *journal, struct error *error) WARN_UNUSED;
 
-/* Whether nothing can be appended any more; whether the file is several times as long as its
- * content. */
+/* Returns whether nothing can be appended any more; whether the file is several times as long as
+ * its content. */
 bool journal_is_broken(const struct journal *journal);
 bool journal_is_long(const struct journal *journal, const struct record_table *table);
 

@@ -169,7 +169,7 @@ touches(const struct store_txn *txn, enum store_table table, const char *id)
     return false;
 }
 
-/* Whether it touches something that an earlier request of this turn changes. */
+/* Returns whether it touches something that an earlier request of this turn changes. */
 static bool
 depends(const struct local_store *local, const struct store_txn *txn)
 {

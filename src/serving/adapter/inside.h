@@ -120,11 +120,11 @@ const char *server_request(struct adapter_task *task, enum server_call call, con
 /* The meaning of an answer, with the server's text. */
 enum status server_judge(const struct adapter *adapter, enum server_call call,
                          const struct rpc_client_end *end, struct error *error) WARN_UNUSED;
-/* Whether it reports which models it has; if not, its probe makes it empty. */
+/* Returns whether it reports which models it has; if not, its probe makes it empty. */
 bool server_has_index(const struct adapter *adapter);
 /* False: malformed. */
 bool server_read_index(const struct wire_message *message, struct model_names *names) WARN_UNUSED;
-/* Whether one load or unload must wait for all earlier ones. */
+/* Returns whether one load or unload must wait for all earlier ones. */
 bool server_is_serial(const struct adapter *adapter);
 /* An answer to runtimeStatus. */
 void server_write_status(const struct adapter *adapter, struct bytes *out);

@@ -185,7 +185,7 @@ is_member(const struct serving_leader *leader, const char *name)
     return search.is_found;
 }
 
-/* Whether the object says the same but for where it is from. */
+/* Returns whether the object says the same but for where it is from. */
 static bool
 is_same(const struct folder_item *item, const struct manifest *manifest)
 {

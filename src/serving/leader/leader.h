@@ -75,7 +75,7 @@ void serving_on_runtimes(struct serving_leader *leader, void (*on_change)(void *
                          void *context);
 /* The record of a model has come or changed, and the runner knows it; same context. */
 void serving_on_models(struct serving_leader *leader, void (*on_change)(void *context));
-/* Whether the store has been read and this node has a session. */
+/* Returns whether the store has been read and this node has a session. */
 bool serving_is_open(const struct serving_leader *leader);
 /* Namespaced ones, then those of the cluster; `visit` calls nothing here but serving_value. */
 void serving_visit_runtimes(struct serving_leader *leader,

@@ -11,7 +11,7 @@
 void manifest_check(const struct tree_node *document, const struct schema *schema,
                     struct tree_report *report, struct bytes *json);
 
-/* Whether the text is one of "a|b". */
+/* Returns whether the text is one of "a|b". */
 bool manifest_is_word(const char *words, const char *text);
 /* The kind of a document, among those from `first` on. False: reported. */
 bool manifest_find_kind(const struct tree_node *document, enum manifest_kind first,

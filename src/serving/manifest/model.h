@@ -19,7 +19,7 @@
 void manifest_model_find(const struct tree_node *document, struct tree_report *report,
                          struct manifest *manifest);
 
-/* Whether an annotation bounds a model's copies or states its size. */
+/* Returns whether an annotation bounds a model's copies or states its size. */
 bool manifest_is_bound(const char *annotation);
 
 /* The adapter of a ServingRuntime or ClusterServingRuntime; likewise. Variables that no adapter has

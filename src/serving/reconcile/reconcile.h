@@ -145,5 +145,6 @@ enum serving_act serving_reconcile(const struct serving_wanted *wanted,
                                    const struct serving_observed *observed,
                                    struct serving_status *status);
 
-/* Whether nothing is expected to change without an event (S4): look again later than soon. */
+/* Returns whether nothing is expected to change without an event (S4): look again later than
+ * soon. */
 bool serving_is_settled(const struct serving_status *status);

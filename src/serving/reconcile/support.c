@@ -5,7 +5,7 @@
 
 #include "serving/reconcile/reconcile.h"
 
-/* Whether a word is in a list with commas. */
+/* Returns whether a word is in a list with commas. */
 static bool
 has_word(const char *list, const char *word)
 {

@@ -64,14 +64,14 @@ struct runtime_plan {
     char *problem;                  /* why this node cannot run it, each reason; NULL: it can */
 };
 
-/* Whether the node is the adapter: the manifest has a built-in one, and no container TYPE-adapter.
- */
+/* Returns whether the node is the adapter: the manifest has a built-in one, and no container
+ * TYPE-adapter. */
 bool runtime_is_adapted(const struct manifest *manifest);
 
 void runtime_plan_make(const struct manifest *manifest, const struct runtime_host *host,
                        struct runtime_plan *plan);
 void runtime_plan_fini(struct runtime_plan *plan);
-/* Whether two plans are the same processes at the same addresses. */
+/* Returns whether two plans are the same processes at the same addresses. */
 bool runtime_plan_same(const struct runtime_plan *one, const struct runtime_plan *other);
 
 /* ---- inside ---- */

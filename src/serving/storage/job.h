@@ -101,7 +101,7 @@ enum status job_pace(const struct storage_job *job, uint64_t bytes,
 void job_progress(struct storage_job *job, int64_t more);
 /* The bytes of all files of which they are known. */
 uint64_t job_bytes(const struct storage_job *job);
-/* Whether the model is one stored file that is an archive by its name. */
+/* Returns whether the model is one stored file that is an archive by its name. */
 bool job_is_archive(const struct storage_job *job);
 
 /* ---- sink.c ---- */

@@ -425,7 +425,7 @@ begin_anew(struct storage_task *task, const struct transfer_head *head, struct e
     return sink_open(task->job, &task->sink, task->file->name, error);
 }
 
-/* Whether a range is of what is stored: some servers ignore If-Range. */
+/* Returns whether a range is of what is stored: some servers ignore If-Range. */
 static bool
 continues(const struct storage_task *task, const struct transfer_head *head)
 {

@@ -68,17 +68,17 @@ struct storage_source {
     const char *key; /* "" or text that is no JSON object: none of these */
 };
 
-/* Whether the path is an URI. Pure, as the next one. */
+/* Returns whether the path is an URI. Pure, as the next one. */
 bool storage_is_uri(const char *path);
 /* Writes a path for people: an URI's query and user, which may be secrets, are left out. */
 void storage_show_path(const char *path, char *shown, size_t room);
-/* Whether the path is an URI or the key names a storage: except an absolute path with a key that
- * has `disk_size_bytes`, which KServe's storage helper has fetched already. */
+/* Returns whether the path is an URI or the key names a storage: except an absolute path with a key
+ * that has `disk_size_bytes`, which KServe's storage helper has fetched already. */
 bool storage_is_named(const struct storage_source *source);
 /* The length of a file's name without the ending of an archive, which is unpacked; 0: it has none.
  */
 size_t storage_archive_stem(const char *name);
-/* Whether storage-config may have a default for this model, which names none. */
+/* Returns whether storage-config may have a default for this model, which names none. */
 bool storage_has_default(struct storage *storage);
 
 /* ---- fetching ---- */

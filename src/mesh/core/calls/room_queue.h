@@ -6,8 +6,8 @@
 
 /* False: waiting would not help. */
 bool room_queue_join(struct mesh *mesh, uint32_t call);
-/* Whether room is all that is missing: some node may hold the model and has not failed to. `call`:
- * its exclusions count; NULL: no call. */
+/* Returns whether room is all that is missing: some node may hold the model and has not failed to.
+ * `call`: its exclusions count; NULL: no call. */
 bool room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *call);
 void room_queue_cancelled(struct mesh *mesh, uint32_t call);
 void room_queue_on_model(struct mesh *mesh, uint32_t model);

@@ -49,7 +49,7 @@ enum load_refusal {
 };
 
 enum load_refusal load_begin(struct mesh *mesh, const struct load_wish *wish);
-/* Whether a load for a call would be admitted now. */
+/* Returns whether a load for a call would be admitted now. */
 bool load_may_begin(struct mesh *mesh, uint32_t model);
 /* Returns true if evictions or refusals left work. */
 bool load_run_queue(struct mesh *mesh);

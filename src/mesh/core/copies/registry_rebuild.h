@@ -14,7 +14,7 @@ enum lost { LOST_NOT, LOST_SAME, LOST_OTHER };
 enum lost registry_rebuild_judge(const struct mesh *mesh, const struct mesh_model *record);
 /* The record has been put: the entry is for it, or for no record. */
 void registry_rebuild_ends(struct mesh *mesh, uint32_t model, enum lost lost);
-/* Whether this node now rewrites lost records of which no other node has an entry. */
+/* Returns whether this node now rewrites lost records of which no other node has an entry. */
 bool registry_rebuild_is_mine(const struct mesh *mesh);
 /* Takes one of this second's rewrites; those that calls wait for are not counted. */
 bool registry_rebuild_may_write(struct mesh *mesh);

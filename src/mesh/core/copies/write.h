@@ -61,5 +61,5 @@ void bid_send(struct mesh *mesh, struct bid *bid, const struct write_batch *batc
               enum bidder bidder, uint32_t number);
 /* False: the answer was not for this bid. */
 bool bid_ended(const struct mesh *mesh, struct bid *bid, uint64_t txn);
-/* Whether the last transaction made the same compares. */
+/* Returns whether the last transaction made the same compares. */
 bool bid_is(const struct bid *bid, const struct write_batch *batch);

@@ -49,7 +49,7 @@ void set_vmodel_look(struct mesh *mesh, struct core_order *order);
 void delete_vmodel_look(struct mesh *mesh, struct core_order *order);
 void vmodel_status_look(struct mesh *mesh, struct core_order *order);
 void transition_look(struct mesh *mesh, struct core_order *order);
-/* Whether the order's type, path and key equal the record's. */
+/* Returns whether the order's type, path and key equal the record's. */
 bool order_describes(struct mesh *mesh, const struct core_order *order);
 /* O2: the last use that a new model begins with. */
 int64_t order_used_ms(const struct mesh *mesh, const struct core_order *order);
