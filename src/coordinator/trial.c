@@ -142,7 +142,7 @@ are_judged(const struct trial *trial)
     return true;
 }
 
-/* Each model is tried once, so none is told twice. */
+/* Each model is tried once, so none is reported twice. */
 static void
 on_model_failed(void *context, const char *mistake)
 {
@@ -219,7 +219,7 @@ run(struct trial *trial, struct error *error)
                                  trial->assembly.pipeline_count, &directories, error);
     if (trial->loads_models && status == STATUS_OK)
         trial->model_mistakes = model_directories_refused(directories);
-    log_set_level(LOG_NOTHING); /* what fails from here on is told as a mistake, once */
+    log_set_level(LOG_NOTHING); /* what fails from here on is reported as a mistake, once */
     if (status == STATUS_OK)
         status = assembly_start(&trial->assembly, error);
     if (status == STATUS_OK)

@@ -59,7 +59,7 @@ void client_close(struct client *client);
 enum status client_reach(struct client *client, int64_t deadline_ns,
                          struct error *error) WARN_UNUSED;
 
-/* Before a method of the Open Inference Protocol, such as "ModelInfer": its path. */
+/* Prefix of the path of a method of the Open Inference Protocol, such as "ModelInfer". */
 #define CLIENT_SERVICE "/inference.GRPCInferenceService/"
 
 /* Any method, by its path. NULL: it failed. Free the answer with protobuf_c_message_free_unpacked.

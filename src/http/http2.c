@@ -56,7 +56,7 @@ on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head
     return 0;
 }
 
-/* Our end of a stream was sent: a client that still sends is told to stop. */
+/* Our end of a stream was sent: a client that still sends is asked to stop. */
 static int
 on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {

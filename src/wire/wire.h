@@ -56,11 +56,11 @@ size_t wire_run(struct wire_cursor *cursor, const unsigned char **data);
 void wire_skip(struct wire_cursor *cursor, uint64_t bytes);
 void wire_read(struct wire_cursor *cursor, void *to, uint64_t bytes);
 
-/* Whether the map in that field has a message with `true` in its field 1 (a bool_param of the
- * inference protocol) under the key. The last entry counts. */
+/* Returns whether the map in that field has a message with `true` in its field 1 (a bool_param of
+ * the inference protocol) under the key. The last entry counts. */
 bool wire_map_is_true(struct wire_cursor message, uint32_t number, const char *key);
 
-/* True if the bytes are UTF-8 without a zero byte, so that they can become a C string. */
+/* Returns true if the bytes are UTF-8 without a zero byte, so that they can become a C string. */
 bool wire_text_ok(const unsigned char *text, size_t bytes);
 
 enum { WIRE_VARINT_BYTES_MAX = 10 };

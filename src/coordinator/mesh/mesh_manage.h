@@ -34,7 +34,7 @@ void mesh_manage_methods(struct rpc_method methods[MESH_METHOD_COUNT],
                          void (*on_message)(void *context, struct rpc_call *call,
                                             const struct wire_message *message),
                          void (*on_cancel)(void *context, uint64_t tag));
-/* Whether the caller's certificate must allow the call, if there is `allow`. */
+/* Says whether the caller's certificate must allow the call, if there is `allow`. */
 enum mesh_manage_door { MESH_MANAGE_OPEN, MESH_MANAGE_GUARDED };
 void mesh_manage_on_message(struct mesh_manage *manage, enum mesh_manage_door door,
                             struct rpc_call *call, const struct wire_message *message);

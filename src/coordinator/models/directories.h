@@ -34,7 +34,7 @@ enum status model_directories_create(struct loop *loop, struct model_registry *r
                                      struct error *error) WARN_UNUSED;
 /* The entries that could not be listed and were logged. */
 uint32_t model_directories_refused(const struct model_directories *directories);
-/* Before the pipelines are destroyed; listed models stay so. NULL is left alone. */
+/* Call before the pipelines are destroyed; listed models stay so. NULL is ignored. */
 void model_directories_destroy(struct model_directories *directories);
 
 /* See releases_judge_policy and releases_set_policy. */

@@ -79,5 +79,5 @@ enum status model_directory_create(const struct model_directory_options *options
                                    struct error *error) WARN_UNUSED;
 /* The entries that model_directory_create could not list and logged. */
 uint32_t model_directory_refused(const struct model_directory *directory);
-/* Stops listing and unlisting; listed models stay so. NULL is left alone. */
+/* Stops listing and unlisting; listed models stay so. NULL is ignored. */
 void model_directory_destroy(struct model_directory *directory);

@@ -507,7 +507,7 @@ on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data
     return 0;
 }
 
-/* A client that still sends after our end is told to stop. */
+/* A client that still sends after our end is asked to stop. */
 static int
 on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *context)
 {

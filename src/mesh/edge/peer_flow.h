@@ -32,8 +32,9 @@ enum {
     PEER_FLOW_MESSAGE_BYTES = 4 << 10, /* price of a message beside its bytes: 64 fill a window */
 };
 
-/* With a flow, the caller takes the answer in pieces, each a message of its own. An external
- * runtime that refuses it as UNIMPLEMENTED gets it as PEER_FLOW_STREAM_INFER, with one request. */
+/* The caller of a call with a flow takes the answer in pieces, each a message of its own. An
+ * external runtime that refuses it as UNIMPLEMENTED gets it as PEER_FLOW_STREAM_INFER, with one
+ * request. */
 #define PEER_FLOW_INFER "/inference.GRPCInferenceService/ModelInfer"
 #define PEER_FLOW_STREAM_INFER "/inference.GRPCInferenceService/ModelStreamInfer"
 

@@ -2,8 +2,8 @@
 /*
  * Calls for unknown ids: rule R13. The id may have been registered at another node just now while
  * this mirror is behind. So etcd is asked, by a transaction that compares the key's absence, before
- * the caller is told "not found". All calls for one id share a question; calls that arrive while it
- * is out are answered by the next one.
+ * the caller gets "not found". All calls for one id share a question; calls that arrive while it is
+ * out are answered by the next one.
  */
 #include "mesh/core/calls/unknown.h"
 #include "base/check.h"

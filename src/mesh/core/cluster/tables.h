@@ -212,7 +212,7 @@ figures_for(const struct instance *instance, const struct core_model *model)
     return pool == POOL_UNNAMED ? &instance->figures : &instance->pool_figures[pool];
 }
 
-/* Of an instance or a pool without a runtime: neither room nor anything to evict. */
+/* Returns true for an instance or a pool without a runtime: neither room nor anything to evict. */
 static inline bool
 figures_are_bare(const struct mesh_figures *figures)
 {
