@@ -14,13 +14,13 @@ struct hide_text {
 };
 
 static void
-tell(struct hide_text *told, const char *text, size_t bytes)
+notify(struct hide_text *reported, const char *text, size_t bytes)
 {
-    size_t left = told->room - 1 - told->bytes;
+    size_t left = reported->room - 1 - reported->bytes;
     size_t taken = bytes < left ? bytes : left;
-    memcpy(told->text + told->bytes, text, taken);
-    told->bytes += taken;
-    told->text[told->bytes] = '\0';
+    memcpy(reported->text + reported->bytes, text, taken);
+    reported->bytes += taken;
+    reported->text[reported->bytes] = '\0';
 }
 
 static bool
@@ -65,7 +65,8 @@ root_of(const char *path, const char *const *roots, size_t root_count)
 
 /* Returns the text after the path. */
 static const char *
-notify_path(struct hide_text *told, const char *path, const char *const *roots, size_t root_count)
+notify_path(struct hide_text *reported, const char *path, const char *const *roots,
+            size_t root_count)
 {
     size_t root = root_of(path, roots, root_count);
     const char *end = path + root;
@@ -73,7 +74,7 @@ notify_path(struct hide_text *told, const char *path, const char *const *roots, 
         end++;
     const char *name = path + root + strspn(path + root, "/");
     if (root > 0) {
-        tell(told, name < end ? name : ".", name < end ? (size_t)(end - name) : 1);
+        notify(reported, name < end ? name : ".", name < end ? (size_t)(end - name) : 1);
         return end;
     }
     const char *last = end;
@@ -82,30 +83,30 @@ notify_path(struct hide_text *told, const char *path, const char *const *roots, 
     name = last;
     while (name[-1] != '/')
         name--;
-    tell(told, ".../", 4);
-    tell(told, name, (size_t)(last - name));
+    notify(reported, ".../", 4);
+    notify(reported, name, (size_t)(last - name));
     return end;
 }
 
 void
-hide_paths(const char *text, const char *const *roots, size_t root_count, char *text_told,
+hide_paths(const char *text, const char *const *roots, size_t root_count, char *text_reported,
            size_t room)
 {
     CHECK(room > 0);
-    struct hide_text told = {.text = text_told, .room = room};
-    text_told[0] = '\0';
+    struct hide_text reported = {.text = text_reported, .room = room};
+    text_reported[0] = '\0';
     const char *at = text;
     while (*at != '\0') {
         size_t plain = strcspn(at, "/");
-        tell(&told, at, plain);
+        notify(&reported, at, plain);
         at += plain;
         if (*at == '\0')
             break;
         if (begins_path(text, at)) {
-            at = notify_path(&told, at, roots, root_count);
+            at = notify_path(&reported, at, roots, root_count);
         } else {
             size_t slashes = strspn(at, "/");
-            tell(&told, at, slashes);
+            notify(&reported, at, slashes);
             at += slashes;
         }
     }

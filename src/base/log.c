@@ -81,7 +81,7 @@ static struct log_writer {
     _Atomic int state; /* enum writer_state; changes under the lock */
     _Atomic uint64_t dropped;
     /* under the lock: */
-    uint64_t untold; /* of `dropped`, those not reported yet */
+    uint64_t unreported; /* of `dropped`, those not reported yet */
     size_t first;
     size_t used;
     bool writes;
@@ -153,12 +153,12 @@ make(struct bytes *line, enum log_level level, const char *format, ...)
 }
 
 static void
-append_told(void)
+append_reported(void)
 {
     struct bytes line = {0};
-    make(&line, LOG_WARN, "log_resumed dropped=%" PRIu64, writer.untold);
+    make(&line, LOG_WARN, "log_resumed dropped=%" PRIu64, writer.unreported);
     if (!line.failed) {
-        writer.untold = 0;
+        writer.unreported = 0;
         append(line.data, line.used);
     }
     bytes_fini(&line);
@@ -169,10 +169,10 @@ append_told(void)
 static void
 put_buffered(const char *line, size_t count)
 {
-    if (writer.untold > 0 && writer.used <= BUFFER_BYTES / 2)
-        append_told();
-    if (writer.untold > 0 || BUFFER_BYTES - writer.used < count) {
-        writer.untold++;
+    if (writer.unreported > 0 && writer.used <= BUFFER_BYTES / 2)
+        append_reported();
+    if (writer.unreported > 0 || BUFFER_BYTES - writer.used < count) {
+        writer.unreported++;
         atomic_fetch_add_explicit(&writer.dropped, 1, memory_order_relaxed);
         return;
     }
@@ -189,7 +189,7 @@ put_beside(const char *line, size_t count)
         return true;
     }
     (void)pthread_mutex_lock(&writer.lock);
-    bool fits = writer.untold == 0 && writer.used + count <= BUFFER_BYTES / 2;
+    bool fits = writer.unreported == 0 && writer.used + count <= BUFFER_BYTES / 2;
     if (fits)
         put_buffered(line, count);
     (void)pthread_mutex_unlock(&writer.lock);
@@ -291,7 +291,7 @@ wake_writer(void)
 static bool
 is_idle(void)
 {
-    return writer.used == 0 && writer.untold == 0 && writer.state == WRITER_RUNS;
+    return writer.used == 0 && writer.unreported == 0 && writer.state == WRITER_RUNS;
 }
 
 /* Locked. */
@@ -320,8 +320,8 @@ writer_main(void *context)
     (void)pthread_mutex_lock(&writer.lock);
     for (;;) {
         wait_for_lines();
-        if (writer.used == 0 && writer.untold > 0)
-            append_told();
+        if (writer.used == 0 && writer.unreported > 0)
+            append_reported();
         if (writer.used == 0 || writer.state == WRITER_ABANDONED)
             break;
         size_t count = take_lines(chunk);

@@ -18,9 +18,9 @@
 
 /* Interval of looks at the socket, and the longest sleep: the socket reports a worker's death,
  * another region, and the node's end. Twenty looks a second while a caller waits. */
-#define HEAR_NS (50 * (int64_t)NS_PER_MS)
-/* Like HEAR_NS, for when workers have left the region, because another region is about to come. */
-#define HEAR_SOON_NS ((int64_t)NS_PER_MS)
+#define POLL_NS (50 * (int64_t)NS_PER_MS)
+/* Like POLL_NS, for when workers have left the region, because another region is about to come. */
+#define POLL_SOON_NS ((int64_t)NS_PER_MS)
 
 enum { TAKEN_PER_STEP = 64 };
 
@@ -416,9 +416,9 @@ receive(struct client_link *link, int64_t now_ns)
 
 /* Returns the interval of looks at the socket. */
 static int64_t
-hear_every_ns(const struct client_link *link)
+poll_every_ns(const struct client_link *link)
 {
-    return client_region_is_ending(&link->region) ? HEAR_SOON_NS : HEAR_NS;
+    return client_region_is_ending(&link->region) ? POLL_SOON_NS : POLL_NS;
 }
 
 bool
@@ -431,7 +431,7 @@ link_step(struct client_link *link, int64_t now_ns)
     for (int i = 0; i < TAKEN_PER_STEP && !link_is_lost(link) && take_back(link, PLACE_ERROR); i++)
         any = true;
     int64_t since_ns = now_ns - link->received_ns;
-    if (!link_is_lost(link) && since_ns >= HEAR_SOON_NS && since_ns >= hear_every_ns(link))
+    if (!link_is_lost(link) && since_ns >= POLL_SOON_NS && since_ns >= poll_every_ns(link))
         receive(link, now_ns);
     if (link->draining && link->flying == 0 && !link_is_lost(link)) {
         struct error error = ERROR_NONE;
@@ -462,14 +462,14 @@ link_rest(struct client_link *link, int64_t until_ns)
     }
     if (now_ns >= until_ns)
         return;
-    spin_in_vain(&link->spin);
+    spin_failed(&link->spin);
     struct shm_doorbell *bell = &link->region.header->coordinator_bell;
     uint32_t prepared = doorbell_prepare(bell);
     if (has_answers(link)) {
         doorbell_cancel(bell);
         return;
     }
-    int64_t longest_ns = hear_every_ns(link); /* the last workers to leave ring this bell */
+    int64_t longest_ns = poll_every_ns(link); /* the last workers to leave ring this bell */
     if (until_ns - now_ns < longest_ns)
         longest_ns = until_ns - now_ns;
     if (doorbell_sleep(bell, prepared, longest_ns))

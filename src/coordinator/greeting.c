@@ -199,14 +199,14 @@ on_loaded(void *context, const char *id)
 {
     struct greeting *greeting = context;
     struct oip_model_info info;
-    struct model_told told;
+    struct model_reported reported;
     const struct model_name name = {id, strlen(id), ""};
     if (greeting->models >= GREETED_MODELS_MAX ||
-        !registry_describe(greeting->registry, &name, &info, &told))
+        !registry_describe(greeting->registry, &name, &info, &reported))
         return;
     if (strcmp(info.name, id) == 0) /* not a release beside its model */
         greet_model(greeting, &info);
-    model_leave(told.model);
+    model_leave(reported.model);
 }
 
 static bool

@@ -50,20 +50,20 @@ enum {
 /* ---- pipelines ---- */
 
 static void
-tell_manager(void *context)
+notify_manager(void *context)
 {
     struct coordinator_node *node = context;
     uint32_t count = node->assembly.pipeline_count;
     if (node->phase > PHASE_SERVING)
         return;
     if (node->phase == PHASE_STARTING && node->serving_count == count)
-        service_manager_tell(&node->manager, SERVICE_STARTING, "waiting for the mesh");
+        service_manager_notify(&node->manager, SERVICE_STARTING, "waiting for the mesh");
     else
-        service_manager_tell(&node->manager,
-                             node->phase == PHASE_STARTING ? SERVICE_STARTING
-                             : node->reloads.count > 0     ? SERVICE_RELOADING
-                                                           : SERVICE_READY,
-                             "%u of %u pipelines serve", node->serving_count, count);
+        service_manager_notify(&node->manager,
+                               node->phase == PHASE_STARTING ? SERVICE_STARTING
+                               : node->reloads.count > 0     ? SERVICE_RELOADING
+                                                             : SERVICE_READY,
+                               "%u of %u pipelines serve", node->serving_count, count);
 }
 
 static void
@@ -96,10 +96,10 @@ node_update_ready(struct coordinator_node *node)
     web_set_ready(node->web, ready);
     dashboard_set_ready(node->dashboard, ready);
     if (ready && node->phase == PHASE_STARTING && predecessor_owns())
-        predecessor_tell_ready(); /* and waits for its end */
+        predecessor_notify_ready(); /* and waits for its end */
     else if (ready && node->phase == PHASE_STARTING)
         begin_to_serve(node);
-    tell_manager(node);
+    notify_manager(node);
 }
 
 static void
@@ -147,7 +147,7 @@ say_start_failed(struct coordinator_node *node, const struct error *error)
 {
     log_error("start_failed error=\"%s\"", error->text);
     log_plain("shoald: %s", error->text);
-    service_manager_tell(&node->manager, SERVICE_STOPPING, "cannot start: %s", error->text);
+    service_manager_notify(&node->manager, SERVICE_STOPPING, "cannot start: %s", error->text);
     node->exit_code = EXIT_REFUSED;
 }
 
@@ -575,8 +575,10 @@ node_run(const struct node_options *options)
     node->options = options;
     node->accepts = true;
     node->source = config_source_create(&config);
-    node->reloads = (struct reloads){
-        .assembly = &node->assembly, .options = options, .on_count = tell_manager, .context = node};
+    node->reloads = (struct reloads){.assembly = &node->assembly,
+                                     .options = options,
+                                     .on_count = notify_manager,
+                                     .context = node};
     int level = options->log_level;
     if (level < 0 && node->source->config.log_level != NULL)
         level = log_level_from_name(node->source->config.log_level);

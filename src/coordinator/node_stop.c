@@ -183,7 +183,7 @@ node_drain(struct coordinator_node *node, const char *why)
     log_info("draining why=%s grace_ms=%lld", why,
              (long long)(node->source->config.drain_timeout_ns / NS_PER_MS));
     node->phase = PHASE_DRAINING;
-    service_manager_tell(&node->manager, SERVICE_STOPPING, "draining");
+    service_manager_notify(&node->manager, SERVICE_STOPPING, "draining");
     assembly_set_state(&node->assembly, NODE_DRAINING);
     int64_t grace_ns = node->source->config.drain_timeout_ns;
     node->drain_deadline_ns = clock_now_ns() + grace_ns;

@@ -21,7 +21,7 @@ enum { LOOK_MS = 20, TOLD_MAX = 1000 };
 struct trial {
     void (*say)(const char *mistake);
     uint32_t mistakes;
-    char *told[TOLD_MAX]; /* a worker that is started again fails again */
+    char *reported[TOLD_MAX]; /* a worker that is started again fails again */
     struct assembly assembly;
     struct loop *loop;
     struct loop_timer *timer;
@@ -40,12 +40,12 @@ static void
 add_mistake(struct trial *trial, const char *text)
 {
     for (uint32_t i = 0; i < trial->mistakes; i++)
-        if (strcmp(trial->told[i], text) == 0)
+        if (strcmp(trial->reported[i], text) == 0)
             return;
     if (trial->mistakes == TOLD_MAX)
         return;
-    trial->told[trial->mistakes] = strdup(text);
-    CHECK(trial->told[trial->mistakes] != NULL);
+    trial->reported[trial->mistakes] = strdup(text);
+    CHECK(trial->reported[trial->mistakes] != NULL);
     trial->mistakes++;
     trial->say(text);
 }
@@ -291,7 +291,7 @@ trial_run(const struct node_options *options, struct config *config,
     config_source_unref(source);
     free(trial.worker_counts);
     for (uint32_t i = 0; i < trial.mistakes; i++)
-        free(trial.told[i]);
+        free(trial.reported[i]);
     *models = trial.models.loaded;
     trial_models_fini(&trial.models);
     return trial.mistakes + trial.model_mistakes;

@@ -130,7 +130,7 @@ try_next(struct trial_models *models)
 void
 trial_models_begin(struct trial_models *models, const struct trial_models_options *options)
 {
-    *models = (struct trial_models){.options = *options, .told_ns = clock_now_ns()};
+    *models = (struct trial_models){.options = *options, .reported_ns = clock_now_ns()};
     for (uint32_t i = 0; i < options->assembly->pipeline_count; i++) {
         struct catalog_facts facts = {0};
         if (options->serves[i] && options->assembly->pipelines[i]->catalog != NULL)
@@ -146,8 +146,8 @@ trial_models_look(struct trial_models *models)
     int64_t now_ns = clock_now_ns();
     if (models->is_over)
         return;
-    if (now_ns - models->told_ns >= TELL_MS * (int64_t)NS_PER_MS) {
-        models->told_ns = now_ns;
+    if (now_ns - models->reported_ns >= TELL_MS * (int64_t)NS_PER_MS) {
+        models->reported_ns = now_ns;
         log_plain("shoald: %u of %u models tried; loading \"%s\" of pipeline \"%s\"", models->tried,
                   models->known, models->id, catalog_pipeline(models->catalog));
     }

@@ -27,7 +27,7 @@ struct trial_models {
     char *id;   /* the model that is being tried, or the one before; NULL: none yet */
     char *path; /* its path, for the operator */
     struct catalog *catalog;
-    int64_t told_ns, deadline_ns;
+    int64_t reported_ns, deadline_ns;
     bool is_over;
 };
 

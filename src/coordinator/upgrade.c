@@ -129,7 +129,7 @@ fail(struct upgrade *upgrade, const struct error *error)
     upgrade->options.on_failed(upgrade->options.context);
     uint32_t first = upgrade->line_count > LINES_KEPT ? upgrade->line_count - LINES_KEPT : 0;
     for (uint32_t i = first; i < upgrade->line_count && upgrade->call != NULL; i++)
-        control_tell(upgrade->call, upgrade->lines[i % LINES_KEPT]);
+        control_notify(upgrade->call, upgrade->lines[i % LINES_KEPT]);
     if (upgrade->call != NULL)
         control_answer(upgrade->call, error, NULL);
     upgrade->call = NULL;
@@ -218,7 +218,7 @@ on_link(void *context)
              (int)upgrade->process.pid, (int)getpid());
     log_info("upgrade_ready pid=%d after_ms=%lld", (int)upgrade->process.pid,
              (long long)(seconds * 1000));
-    control_tell(upgrade->call, text);
+    control_notify(upgrade->call, text);
     loop_timer_clear(upgrade->timer);
     upgrade->options.on_ready(upgrade->options.context, upgrade->process.pid);
 }
@@ -412,7 +412,7 @@ start(struct upgrade *upgrade, struct error *error)
         return error->status;
     snprintf(text, sizeof(text), "started pid %d: %s", (int)upgrade->process.pid, upgrade->program);
     log_info("upgrade_started pid=%d program=\"%s\"", (int)upgrade->process.pid, upgrade->program);
-    control_tell(upgrade->call, text);
+    control_notify(upgrade->call, text);
     return STATUS_OK;
 }
 

@@ -25,7 +25,7 @@ static void
 print_valid(const struct manifests_settings *settings, const struct manifest *manifest)
 {
     const struct manifest_model *model = &manifest->model;
-    manifests_tell(settings, manifest->kind, manifest->name, "is valid (dry run)");
+    manifests_notify(settings, manifest->kind, manifest->name, "is valid (dry run)");
     if (model->id != NULL && settings->call.output == CTL_TEXT)
         printf("  model %s\n  type  %s\n  path  %s\n  key   %s\n", model->id, model->type,
                model->path, model->key);
@@ -54,7 +54,7 @@ apply_one(struct manifests_settings *settings, struct client *client,
                      status_name(error.status));
         return ctl_fail(CTL_NEGATIVE, settings->call.output, &error);
     }
-    manifests_tell(settings, manifest->kind, manifest->name, done->done);
+    manifests_notify(settings, manifest->kind, manifest->name, done->done);
     shoal__manifests__done__free_unpacked(done, NULL);
     return CTL_OK;
 }
@@ -247,7 +247,7 @@ delete_one(struct manifests_settings *settings, struct client *client, enum mani
     if (manifests_ask(settings, client, &request.base, &done, &error) != STATUS_OK)
         return ctl_fail(error.status == STATUS_DEADLINE_EXCEEDED ? CTL_LATE : CTL_NEGATIVE,
                         CTL_TEXT, &error);
-    manifests_tell(settings, kind, name, done->done);
+    manifests_notify(settings, kind, name, done->done);
     shoal__manifests__done__free_unpacked(done, NULL);
     return CTL_OK;
 }

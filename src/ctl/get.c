@@ -420,7 +420,7 @@ wait_for(struct manifests_settings *settings, struct client *client, struct erro
         const struct timespec pause = {.tv_nsec = (long)LOOK_MS * NS_PER_MS};
         nanosleep(&pause, NULL);
     }
-    manifests_tell(settings, kind, settings->words[1], "condition met");
+    manifests_notify(settings, kind, settings->words[1], "condition met");
     return CTL_OK;
 }
 

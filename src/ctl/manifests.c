@@ -84,8 +84,8 @@ manifests_kind(const struct manifests_settings *settings, enum manifest_kind *ki
 }
 
 void
-manifests_tell(const struct manifests_settings *settings, enum manifest_kind kind, const char *name,
-               const char *done)
+manifests_notify(const struct manifests_settings *settings, enum manifest_kind kind,
+                 const char *name, const char *done)
 {
     char object[MANIFEST_NAME_BYTES_MAX + 64];
     struct bytes line = {0};

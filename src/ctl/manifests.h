@@ -75,8 +75,8 @@ enum status manifests_ask(struct manifests_settings *settings, struct client *cl
                           struct error *error) WARN_UNUSED;
 
 /* Prints "RESOURCE/NAME DONE", in JSON as {"object", "done"}. */
-void manifests_tell(const struct manifests_settings *settings, enum manifest_kind kind,
-                    const char *name, const char *done);
+void manifests_notify(const struct manifests_settings *settings, enum manifest_kind kind,
+                      const char *name, const char *done);
 /* The kind of the settings' first word. */
 enum status manifests_kind(const struct manifests_settings *settings, enum manifest_kind *kind,
                            struct error *error) WARN_UNUSED;

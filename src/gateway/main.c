@@ -79,7 +79,7 @@ struct gateway_service {
     struct pool_dashboard *dashboard;
     int signals;
     int exit_code;
-    int told;     /* signals so far */
+    int reported; /* signals so far */
     int draining; /* front ends */
 };
 
@@ -110,7 +110,7 @@ on_signal(void *context)
     if (read(service->signals, &info, sizeof(info)) != sizeof(info))
         return;
     log_info("stopping signal=%u", info.ssi_signo);
-    if (service->told++ == 0) {
+    if (service->reported++ == 0) {
         service->draining = service->extproc != NULL ? 2 : 1;
         proxy_drain(service->proxy, on_drained, service);
         if (service->extproc != NULL)

@@ -297,7 +297,7 @@ http2_run(struct http_connection *connection)
     struct http_server *server = connection->listener->pool->server;
     take_input(http2);
     http2_flush(http2, HTTP2_NOW);
-    http2_tell_news(http2);
+    http2_notify_news(http2);
     http2_flush(http2, HTTP2_NOW);
     http2_settle(http2);
     if (http2->is_over)

@@ -117,7 +117,7 @@ void http2_stream_on_close(struct http2_stream *stream);
 /* Bytes of the answer were framed. */
 void http2_stream_on_sent(struct http2_stream *stream, size_t bytes);
 /* Notifies handlers of the events of as many streams as there are now. */
-void http2_tell_news(struct http2 *http2);
+void http2_notify_news(struct http2 *http2);
 void http2_on_time(struct http2 *http2, int64_t now_ns);
 /* An answer is complete, and not yet taken by the kernel. */
 bool http2_is_answering(const struct http2 *http2);

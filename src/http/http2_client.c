@@ -66,10 +66,10 @@ struct http2_call {
     int32_t id;
     int64_t started_ns;
     int64_t progress_ns;
-    bool is_kept;    /* its link had served another before it */
-    bool is_over;    /* the user was notified, or has cancelled it */
-    bool is_telling; /* on_end is on the stack */
-    bool is_closed;  /* by nghttp2, or with the link */
+    bool is_kept;      /* its link had served another before it */
+    bool is_over;      /* the user was notified, or has cancelled it */
+    bool is_notifying; /* on_end is on the stack */
+    bool is_closed;    /* by nghttp2, or with the link */
     bool has_byte;
     bool has_head;
     bool has_end; /* the answer is whole */
@@ -104,7 +104,7 @@ call_free(struct http2_call *call)
 static void
 call_look(struct http2_call *call)
 {
-    if (call->is_over && call->is_closed && !call->is_telling)
+    if (call->is_over && call->is_closed && !call->is_notifying)
         call_free(call);
 }
 
@@ -165,10 +165,10 @@ abandon(struct http2_call *call)
 static void
 finish(struct http2_call *call, enum http_call_end end)
 {
-    call->is_telling = true;
+    call->is_notifying = true;
     abandon(call);
     call->handler->on_end(call->context, call, end);
-    call->is_telling = false;
+    call->is_notifying = false;
     call_look(call);
 }
 
@@ -190,7 +190,7 @@ end_of(const struct http2_call *call)
 
 /* A user that is notified may cancel other calls: the search begins anew. */
 static void
-tell_news(struct http2_link *link)
+notify_news(struct http2_link *link)
 {
     struct http2_call *call;
     link->has_news = false;
@@ -215,7 +215,7 @@ lose(struct http2_link *link)
             call->closed_code = NGHTTP2_NO_ERROR;
         call->is_closed = true;
     }
-    tell_news(link);
+    notify_news(link);
     if (link->target != NULL)
         link_close(link);
 }
@@ -517,7 +517,7 @@ run(struct http2_link *link)
     bool is_sound = take_input(link);
     if (link->target != NULL)
         flush(link);
-    tell_news(link);
+    notify_news(link);
     if (link->target != NULL && !is_sound)
         lose(link);
     if (link->target != NULL) {

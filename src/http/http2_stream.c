@@ -587,7 +587,7 @@ input_resume(struct http2_stream *stream)
 }
 
 void
-http2_tell_news(struct http2 *http2)
+http2_notify_news(struct http2 *http2)
 {
     struct http2_stream *stream;
     http2->is_running = true;

@@ -19,7 +19,7 @@ on_grace_over(void *context)
 
 /* Clients of HTTP/2 are asked to connect elsewhere. */
 static void
-tell_streams(struct http_server *server)
+notify_streams(struct http_server *server)
 {
     struct http_pool *pool;
     struct http_connection *connection;
@@ -33,7 +33,7 @@ void
 http_server_part(struct http_server *server)
 {
     server->is_parting = true;
-    tell_streams(server);
+    notify_streams(server);
     http_listeners_pause(server);
     loop_timer_clear(server->pause);
 }
@@ -43,7 +43,7 @@ http_server_drain(struct http_server *server, int64_t grace_ns, void (*on_done)(
                   void *context)
 {
     server->is_draining = true;
-    tell_streams(server);
+    notify_streams(server);
     server->on_drained = on_done;
     server->drained_context = context;
     http_listeners_pause(server);

@@ -88,9 +88,9 @@ worker_entry_regions_epoch(const struct worker_entry *entry)
 
 /* Counts the coordinator's messages on the socket for models (acquire). */
 static inline uint32_t
-worker_entry_models_told(const struct worker_entry *entry)
+worker_entry_models_reported(const struct worker_entry *entry)
 {
-    return atomic_load_explicit(&entry->worker->models_told, memory_order_acquire);
+    return atomic_load_explicit(&entry->worker->models_reported, memory_order_acquire);
 }
 
 /* Publishes the learned cost of runs for the coordinator's forecast, after a run that ended at

@@ -292,10 +292,10 @@ call_refuse_unknown(struct rpc_call *call)
     char text[256];
     snprintf(path, sizeof(path), "%.*s", (int)GRPC_SLICE_LENGTH(call->details.method),
              (const char *)GRPC_SLICE_START_PTR(call->details.method));
-    const char *told =
+    const char *reported =
         server->on_unknown == NULL ? NULL : server->on_unknown(server->context, path);
     snprintf(text, sizeof(text), "unknown method %s", path);
-    rpc_call_fail(call, STATUS_UNIMPLEMENTED, told != NULL ? told : text);
+    rpc_call_fail(call, STATUS_UNIMPLEMENTED, reported != NULL ? reported : text);
 }
 
 /* The library's text is not terminated; a zero byte in it, which no method has, ends it. */

@@ -151,7 +151,7 @@ spin_rewarded(struct spin *spin)
 }
 
 void
-spin_in_vain(struct spin *spin)
+spin_failed(struct spin *spin)
 {
     spin->budget_ns /= 2;
     if (spin->budget_ns < SPIN_BUDGET_MIN_NS)

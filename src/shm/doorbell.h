@@ -85,7 +85,7 @@ enum {
 
 void spin_init(struct spin *spin, int64_t limit_ns);
 void spin_rewarded(struct spin *spin);
-void spin_in_vain(struct spin *spin);
+void spin_failed(struct spin *spin);
 void spin_after_sleep(struct spin *spin, int64_t slept_ns);
 
 /* Returns for how long to poll from now on. */

@@ -171,7 +171,7 @@ struct shm_worker {
     _Atomic uint32_t run_client_regions; /* bit i: it holds items of client region i
                                             (client_regions.h), running or not */
     _Atomic uint32_t run_items;
-    _Atomic uint32_t models_told; /* counts messages on the worker's socket for models */
+    _Atomic uint32_t models_reported; /* counts messages on the worker's socket for models */
     uint32_t reserved;
     /* The cost of its runs as the worker has learned it: fixed, per item, and the mean deviation.
      * Loaded one by one: a mixture of two estimates is an estimate. */

@@ -212,7 +212,7 @@ close_inherited(void)
 /* ---- region and counters ---- */
 
 static enum status
-seat_check(const struct worker *worker, struct error *error)
+member_check(const struct worker *worker, struct error *error)
 {
     const struct handshake_start *start = &worker->start;
     const struct region_plan *plan = &worker->region.layout.plan;
@@ -282,7 +282,7 @@ worker_attach(struct worker *worker, struct error *error)
         status = counters_attach(&worker->counters, HANDSHAKE_FD_COUNTERS, start->counters_offset,
                                  error);
     if (status == STATUS_OK)
-        status = seat_check(worker, error);
+        status = member_check(worker, error);
     if (status != STATUS_OK)
         return status;
     worker_entry_init(&worker->entry, &worker->region, start->stage_index, start->worker_index,

@@ -275,7 +275,7 @@ loader_receive(struct loader *loader)
 {
     bool closed = false;
     /* read before the socket: later messages raise it again */
-    loader->told = worker_entry_models_told(loader->entry);
+    loader->reported = worker_entry_models_reported(loader->entry);
     while (receive_one(loader, &closed))
         continue;
 }
@@ -371,7 +371,7 @@ loader_start(struct loader *loader, const struct modelet *modelet, const struct 
     loader->entry = entry;
     loader->stop_fd = -1;
     loader->cache = start->models_cache;
-    loader->told = 0; /* so that the first look finds earlier messages */
+    loader->reported = 0; /* so that the first look finds earlier messages */
     loader->has_thread = (modelet->table.abilities & SHOAL_RUN_DURING_LOAD) != 0;
     char *root = realpath(start->models_root, NULL);
     if (root == NULL)

@@ -50,9 +50,9 @@ struct loader {
     bool started; /* the thread was started */
     pthread_t thread;
     struct pacer pacer;
-    cpu_set_t cpus; /* for the thread; empty: unchanged */
-    int stop_fd;    /* readable: the thread must end */
-    uint32_t told;  /* without a thread: the coordinator's messages read so far */
+    cpu_set_t cpus;    /* for the thread; empty: unchanged */
+    int stop_fd;       /* readable: the thread must end */
+    uint32_t reported; /* without a thread: the coordinator's messages read so far */
     struct handshake_model order;
     struct handshake_model_said said;
 };
@@ -66,7 +66,7 @@ enum status loader_start(struct loader *loader, const struct modelet *modelet,
 static inline bool
 loader_has_orders(const struct loader *loader)
 {
-    return !loader->has_thread && worker_entry_models_told(loader->entry) != loader->told;
+    return !loader->has_thread && worker_entry_models_reported(loader->entry) != loader->reported;
 }
 
 /* Carries out all orders; for a loader without a thread. Call between runs. */

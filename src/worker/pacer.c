@@ -102,7 +102,7 @@ pacer_follow(struct pacer *pacer)
 }
 
 static void
-tell(struct pacer *pacer, bool wanted)
+notify(struct pacer *pacer, bool wanted)
 {
     pthread_mutex_lock(&pacer->lock);
     pacer->wanted = wanted;
@@ -115,7 +115,7 @@ pacer_begin(struct pacer *pacer)
 {
     if (!pacer->started)
         return;
-    tell(pacer, true);
+    notify(pacer, true);
     set_class(pacer, SCHED_IDLE);
 }
 
@@ -127,7 +127,7 @@ pacer_end(struct pacer *pacer)
     if (!pacer->started)
         return;
     set_class(pacer, SCHED_OTHER);
-    tell(pacer, false);
+    notify(pacer, false);
 }
 
 uint64_t

@@ -125,12 +125,12 @@ gather(struct worker *worker, int64_t now_ns)
 {
     uint32_t taken = 0;
     uint32_t dropped = 0;
-    uint32_t in_vain = 0; /* consecutive picks without an item */
+    uint32_t futile = 0; /* consecutive picks without an item */
     while (!groups_full(&worker->groups) && dropped < DROPS_MAX && !worker->corrupt &&
-           in_vain < sources_round(worker)) {
+           futile < sources_round(worker)) {
         struct source *source = sources_next(worker);
         enum take take = take_one(worker, source, now_ns);
-        in_vain = take == TAKE_NOTHING ? in_vain + 1 : 0;
+        futile = take == TAKE_NOTHING ? futile + 1 : 0;
         taken += take == TAKE_ITEM;
         dropped += take == TAKE_DROPPED ? drop_weight(source) : 0;
         if (take == TAKE_REFUSED) {
@@ -320,7 +320,7 @@ spin(struct worker *worker)
         now_ns = spin_pause(&worker->spin, now_ns);
     }
     if (now_ns >= end_ns)
-        spin_in_vain(&worker->spin);
+        spin_failed(&worker->spin);
     return false;
 }
 

@@ -38,7 +38,7 @@ void
 report_add(struct tree_report *report, int line, const char *format, ...)
 {
     if (report->count == REPORT_MAX) {
-        report->untold++;
+        report->unreported++;
         return;
     }
     char *text = NULL;
@@ -56,7 +56,7 @@ report_add(struct tree_report *report, int line, const char *format, ...)
 uint32_t
 report_total(const struct tree_report *report)
 {
-    return report->count + report->untold;
+    return report->count + report->unreported;
 }
 
 char **
@@ -71,8 +71,9 @@ report_finish(struct tree_report *report, uint32_t *count)
                                 : must_format("%s: %s", report->file, entry->text);
         free(entry->text);
     }
-    if (report->untold > 0)
-        lines[(*count)++] = must_format("%s: and %u more mistakes", report->file, report->untold);
+    if (report->unreported > 0)
+        lines[(*count)++] =
+            must_format("%s: and %u more mistakes", report->file, report->unreported);
     report->count = 0;
     return lines;
 }

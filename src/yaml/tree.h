@@ -30,7 +30,7 @@ struct tree_report {
     const char *file;
     struct tree_mistake entries[REPORT_MAX];
     uint32_t count;
-    uint32_t untold;
+    uint32_t unreported;
 };
 
 /* `line` 0: not in the file. */

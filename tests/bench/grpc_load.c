@@ -333,7 +333,7 @@ run_open(void)
         flight_return(&load.flights[i]);
     if (pthread_create(&sender.thread, NULL, sender_main, NULL) != 0)
         BENCH_FAIL("no thread to send from");
-    uint64_t heard_ns = bench_now_ns();
+    uint64_t received_ns = bench_now_ns();
     while (!atomic_load(&sender.over) || atomic_load(&load.in_flight) > 0) {
         grpc_event event = grpc_completion_queue_next(load.queue, unary_within_ms(TURN_MS), NULL);
         uint64_t now_ns = bench_now_ns();
@@ -341,11 +341,11 @@ run_open(void)
             flight_end(event.tag, now_ns);
             flight_return(event.tag);
         } else if (atomic_load(&load.in_flight) > 0 &&
-                   now_ns - heard_ns > STALL_S * BENCH_NS_PER_S) {
+                   now_ns - received_ns > STALL_S * BENCH_NS_PER_S) {
             fail_stalled();
         }
         if (event.type == GRPC_OP_COMPLETE || atomic_load(&load.in_flight) == 0)
-            heard_ns = now_ns;
+            received_ns = now_ns;
     }
     pthread_join(sender.thread, NULL);
     samples_sort(&sender.lag);

@@ -43,13 +43,13 @@ static uint64_t chunks = 100;
 static uint64_t every_ns = 20000000;
 static TAILQ_HEAD(, backend_client) streams = TAILQ_HEAD_INITIALIZER(streams);
 static char scratch[READ_BYTES];
-static volatile sig_atomic_t is_told_to_stop;
+static volatile sig_atomic_t is_reported_to_stop;
 
 static void
 on_signal(int number)
 {
     (void)number;
-    is_told_to_stop = 1;
+    is_reported_to_stop = 1;
 }
 
 static void
@@ -250,7 +250,7 @@ serve(uint16_t port)
         BENCH_FAIL("epoll: %s", strerror(errno));
     printf("listening\n");
     fflush(stdout);
-    while (!is_told_to_stop) {
+    while (!is_reported_to_stop) {
         int count = epoll_pwait2(poll, events, EVENTS, events_due(), NULL);
         for (int i = 0; i < count; i++)
             if (events[i].data.ptr == NULL)

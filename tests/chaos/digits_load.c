@@ -299,10 +299,10 @@ next_ended(void)
 static void
 print_progress(uint64_t now_ns)
 {
-    static uint64_t told_ns;
-    if (learning || now_ns - told_ns < PROGRESS_MS * NS_PER_MS)
+    static uint64_t reported_ns;
+    if (learning || now_ns - reported_ns < PROGRESS_MS * NS_PER_MS)
         return;
-    told_ns = now_ns;
+    reported_ns = now_ns;
     printf("{\"event\": \"progress\", \"seconds\": %.3f, \"sent\": %" PRIu64 ", \"ok\": %" PRIu64
            ", \"wrong\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"unanswered\": %" PRIu64
            ", \"cancelled\": %" PRIu64 "}\n",

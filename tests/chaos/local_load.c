@@ -226,7 +226,7 @@ print_sums(const char *event)
 static void
 load(uint32_t outstanding)
 {
-    int64_t told_ns = 0;
+    int64_t reported_ns = 0;
     while (!stop_asked || in_flight > 0) {
         fill(outstanding);
         struct shoal_request *request;
@@ -237,8 +237,8 @@ load(uint32_t outstanding)
             in_flight--;
             until_ns = 0; /* what else has come already */
         }
-        if (clock_now_ns() - told_ns > TURN_NS) {
-            told_ns = clock_now_ns();
+        if (clock_now_ns() - reported_ns > TURN_NS) {
+            reported_ns = clock_now_ns();
             print_sums("progress");
         }
     }

@@ -186,7 +186,7 @@ TEST_CASE(old_answers)
     assert_int_equal(done(got_wait())->revision, 49);
 }
 
-TEST_CASE(secrets_are_not_told)
+TEST_CASE(secrets_are_not_reported)
 {
     static const char *const wrong[] = {
         "{" SCRIPT_HEADER("5") ",\"token\":\"s3cret",

@@ -151,14 +151,14 @@ assert_same(struct table *table, int64_t revision)
             assert_non_null(row);
             assert_true(bytes_are(listed->kvs[i].value, row->value));
             assert_int_equal(row->mod_revision, listed->kvs[i].mod_revision);
-            assert_int_equal(etcd_mirror_told(table->mirror, listed->kvs[i].key),
+            assert_int_equal(etcd_mirror_reported(table->mirror, listed->kvs[i].key),
                              row->mod_revision);
         }
         count += listed->kv_count;
     }
     assert_int_equal(table->count, count);
     assert_int_equal(etcd_mirror_keys(table->mirror), count);
-    assert_int_equal(etcd_mirror_told(table->mirror, etcd_text("no such key")), 0);
+    assert_int_equal(etcd_mirror_reported(table->mirror, etcd_text("no such key")), 0);
 }
 
 /* Quiet: then what is mirrored at the last revision is all. */
@@ -389,7 +389,7 @@ TEST_CASE(long_pages)
 
 static bool keys_put;
 static bool keys_synced;
-static int keys_told;
+static int keys_reported;
 
 static void
 on_keys_put(void *context, const struct etcd_answer *answer)
@@ -400,12 +400,12 @@ on_keys_put(void *context, const struct etcd_answer *answer)
 }
 
 static void
-on_key_told(void *context, size_t range_index, const struct etcd_kv *kv)
+on_key_reported(void *context, size_t range_index, const struct etcd_kv *kv)
 {
     (void)context;
     (void)range_index;
     (void)kv;
-    keys_told++;
+    keys_reported++;
 }
 
 static void
@@ -462,16 +462,16 @@ TEST_CASE(few_pages)
         const struct etcd_mirror_options options = {.ranges = &all,
                                                     .range_count = 1,
                                                     .page_keys = cases[i].page_keys,
-                                                    .on_put = on_key_told,
-                                                    .on_delete = on_key_told,
+                                                    .on_put = on_key_reported,
+                                                    .on_delete = on_key_reported,
                                                     .on_synced = on_keys_synced};
         struct etcd_mirror *mirror;
         struct error error = ERROR_NONE;
         assert_int_equal(etcd_mirror_open(lister, &options, &mirror, &error), STATUS_OK);
-        keys_told = 0;
+        keys_reported = 0;
         keys_synced = false;
         WAIT_UNTIL(keys_synced);
-        assert_int_equal(keys_told, cases[i].keys);
+        assert_int_equal(keys_reported, cases[i].keys);
         assert_int_equal(etcd_figures(lister)->calls, cases[i].calls);
         etcd_mirror_close(mirror);
         etcd_destroy(lister);
@@ -602,9 +602,9 @@ TEST_CASE(closed_by_callback)
             done(do_put(direct, "m/close", "1"));
         }
         WAIT_UNTIL(table.closes_after == 0);
-        size_t told = table.puts + table.deletes + table.syncs;
+        size_t reported = table.puts + table.deletes + table.syncs;
         done(do_put(direct, "n/close0", "2"));
-        assert_int_equal(table.puts + table.deletes + table.syncs, told);
+        assert_int_equal(table.puts + table.deletes + table.syncs, reported);
         done(do_delete(direct, "m/close"));
     }
 }
@@ -644,9 +644,9 @@ TEST_CASE(closed_at_any_moment)
         etcd_mirror_close(table.mirror);
         etcd_session_close(session);
         etcd_destroy(client);
-        size_t told = table.puts + table.deletes + table.syncs + table.troubles;
+        size_t reported = table.puts + table.deletes + table.syncs + table.troubles;
         rig_turn();
-        assert_int_equal(table.puts + table.deletes + table.syncs + table.troubles, told);
+        assert_int_equal(table.puts + table.deletes + table.syncs + table.troubles, reported);
     }
 }
 

@@ -78,20 +78,20 @@ read_resources(const char *text, size_t size)
 {
     struct error error = ERROR_NONE;
     struct resource_set *set;
-    struct bytes told = {0};
+    struct bytes reported = {0};
     const struct resource_text texts[] = {{.name = "text", .text = text, .bytes = size}};
     enum status status = resources_read_texts(texts, 1, &set, &error);
     check_mistakes(set->mistakes, set->mistake_count);
     CHECK(status == STATUS_OK || (status == STATUS_INVALID_ARGUMENT && error.text[0] != '\0'));
     if (status == STATUS_OK) {
-        resources_write_json(set, &told);
-        resources_write_text(set, &told);
-        CHECK(!told.failed);
+        resources_write_json(set, &reported);
+        resources_write_text(set, &reported);
+        CHECK(!reported.failed);
         for (uint32_t i = 0; i < set->count; i++)
             CHECK(resources_find(set, set->items[i].kind, set->items[i].name) == &set->items[i]);
         route(set);
     }
-    bytes_fini(&told);
+    bytes_fini(&reported);
     resources_free(set);
 }
 

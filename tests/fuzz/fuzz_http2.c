@@ -167,9 +167,9 @@ check_limits(const struct http_connection *connection)
 static void
 turn(int fd)
 {
-    char heard[4096];
+    char received[4096];
     CHECK(event_base_loop(base, EVLOOP_NONBLOCK) >= 0);
-    while (recv(fd, heard, sizeof(heard), MSG_DONTWAIT) > 0)
+    while (recv(fd, received, sizeof(received), MSG_DONTWAIT) > 0)
         continue;
     check_limits(LIST_FIRST(&pool->connections));
 }

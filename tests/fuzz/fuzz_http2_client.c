@@ -176,11 +176,11 @@ turn(void)
 }
 
 static void
-hear(void)
+receive(void)
 {
-    static char heard[64 << 10];
+    static char received[64 << 10];
     for (uint32_t i = 0; i < link_count; i++)
-        while (recv(links[i], heard, sizeof(heard), MSG_DONTWAIT) > 0)
+        while (recv(links[i], received, sizeof(received), MSG_DONTWAIT) > 0)
             continue;
     turn();
 }
@@ -196,7 +196,7 @@ close_link(uint32_t at)
 static void
 say(const uint8_t *data, size_t bytes)
 {
-    hear();
+    receive();
     if (link_count > 0 && bytes > 0)
         (void)send(links[link_count - 1], data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     turn();
@@ -226,7 +226,7 @@ act(enum step step, uint32_t rest)
     } else if (step == CLOSE && link_count > 0) {
         close_link(rest % link_count);
     } else if (step == READ) {
-        hear();
+        receive();
     }
     if (rest % 2 == 0) /* else together with the next */
         turn();
@@ -236,7 +236,7 @@ static void
 finish(void)
 {
     user_count = CALLS_MAX; /* no call starts any more */
-    hear();
+    receive();
     while (link_count > 0)
         close_link(0);
     turn();

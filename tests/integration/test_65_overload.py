@@ -3,7 +3,7 @@
 
 Refusals do not depend on any speed: the modelet `puppet` first teaches the node
 what a run takes, and then holds a request until the test lets it go, so the queue behind it stands
-still while the test counts admissions. test_65_overload_crowd.py judges the same under real load.
+still while the test counts admissions. test_65_overload_burst.py judges the same under real load.
 ctest: timeout=300
 """
 

@@ -186,7 +186,7 @@ empty(struct world *world)
 /* ---- its operators ---- */
 
 static void
-hears(struct world *world, struct task *task)
+receives(struct world *world, struct task *task)
 {
     node_receive(world, task->node, task->a != 0);
 }
@@ -199,7 +199,7 @@ constrain(struct world *world, bool constrained)
     for (uint32_t i = 0; i < world->options.nodes; i++)
         if (world->nodes[i].mesh != NULL)
             node_later(world, i, 1 + any(world, 3000),
-                       (struct task){.run = hears, .a = constrained});
+                       (struct task){.run = receives, .a = constrained});
 }
 
 /* ---- each second ---- */

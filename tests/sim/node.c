@@ -86,7 +86,7 @@ node_receive(struct world *world, uint32_t node, bool constrained)
     static const struct mesh_type_rule rules[] = {
         {.type = "heavy", .required = labels, .required_count = 1}};
     world->nodes[node].constrained = constrained;
-    world->nodes[node].heard_ms = world->now_ms;
+    world->nodes[node].received_ms = world->now_ms;
     node_step(world, node,
               (struct mesh_event){.kind = MESH_TYPES,
                                   .types = {.rules = rules, .rule_count = constrained}});

@@ -83,7 +83,7 @@ options_draw(struct world *world)
     options->skewed = below(world, 2);
     options->labelled = below(world, 3) == 0;
     options->poisoned = below(world, 3) == 0;
-    options->tells_own = below(world, 2);
+    options->notifies_own = below(world, 2);
     options->unsure = below(world, 2);
     options->concurrency = below(world, 2) ? 1 + below(world, 4) : 0;
     options->upgrades = below(world, 2);
@@ -130,7 +130,7 @@ options_print(const struct world *world)
             options->call_every_ms, (unsigned long long)(options->capacity_bytes / 8192),
             (unsigned long long)(options->model_bytes / 8192), options->rate_for_more,
             options->delay_ms, options->watch_lag_ms, options->chaos_ms, options->skewed,
-            options->wrong_clocks, options->labelled, options->poisoned, options->tells_own,
+            options->wrong_clocks, options->labelled, options->poisoned, options->notifies_own,
             options->unsure, options->lost_for_good, options->pools, (int)options->bounds);
     fprintf(
         stderr,

@@ -21,8 +21,8 @@ notify_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint3
     struct registry *registry = &world->nodes[node].registry;
     if (registry->model_revisions[model] < event.model.revision) {
         registry->model_revisions[model] = event.model.revision;
-        registry->told[model] = (struct told_model){.create_revision = event.model.create_revision,
-                                                    .version = version_of(&event.model)};
+        registry->reported[model] = (struct reported_model){
+            .create_revision = event.model.create_revision, .version = version_of(&event.model)};
     }
     node_step(world, node, event);
 }
@@ -30,9 +30,9 @@ notify_model(struct world *world, uint32_t node, const struct etcd_kv *kv, uint3
 static void
 notify_model_gone(struct world *world, uint32_t node, uint32_t model, int64_t revision)
 {
-    uint64_t *told = &world->nodes[node].registry.model_revisions[model];
-    if (*told < (uint64_t)revision)
-        *told = 0;
+    uint64_t *reported = &world->nodes[node].registry.model_revisions[model];
+    if (*reported < (uint64_t)revision)
+        *reported = 0;
     node_step(world, node,
               (struct mesh_event){.kind = MESH_MODEL_GONE,
                                   .gone = {world->model_names[model], (uint64_t)revision}});
@@ -104,7 +104,7 @@ notify_vmodel_gone(struct world *world, uint32_t node, uint32_t vmodel, int64_t 
 }
 
 static void
-tell(struct world *world, uint32_t node, const struct etcd_kv *kv)
+notify(struct world *world, uint32_t node, const struct etcd_kv *kv)
 {
     uint32_t of = number_of_key(&kv->key);
     switch (table_of_key(&kv->key)) {
@@ -161,7 +161,7 @@ deliver(struct world *world, struct task *task)
             if (events.events[e].kind == ETCD_EVENT_DELETE)
                 notify_gone(world, task->node, &kv->key, kv->mod_revision);
             else
-                tell(world, task->node, kv);
+                notify(world, task->node, kv);
         }
     }
     notify_whole(world, task->node, fake_watch_revision(registry->watch));
@@ -184,15 +184,15 @@ registry_announce(struct world *world)
 
 /* Keys missing from a listing are gone; of the rest, what differs is reported. */
 static void
-notify_listed(struct world *world, uint32_t node, enum table table, const char *name, uint64_t told,
-              const struct etcd_answer *answer)
+notify_listed(struct world *world, uint32_t node, enum table table, const char *name,
+              uint64_t reported, const struct etcd_answer *answer)
 {
     struct etcd_range range = key_range(world, table, name);
     struct etcd_kv kv;
     bool there = fake_etcd_look(world->etcd, range.key, answer->revision, &kv);
-    if (there && (uint64_t)kv.mod_revision > told)
-        tell(world, node, &kv);
-    else if (!there && told != 0 && told < (uint64_t)answer->revision)
+    if (there && (uint64_t)kv.mod_revision > reported)
+        notify(world, node, &kv);
+    else if (!there && reported != 0 && reported < (uint64_t)answer->revision)
         notify_gone(world, node, &range.key, answer->revision);
 }
 
@@ -277,7 +277,7 @@ notify_written(struct world *world, const struct ask *ask, const struct etcd_ans
         const struct etcd_response *response = &answer->responses[i];
         const struct etcd_bytes *key = &ask->failure[i].range.key;
         if (response->kv_count > 0)
-            tell(world, ask->node, &response->kvs[0]);
+            notify(world, ask->node, &response->kvs[0]);
         else if (response->kind == ETCD_RANGE)
             notify_gone(world, ask->node, key, answer->revision);
     }
@@ -287,12 +287,12 @@ notify_written(struct world *world, const struct ask *ask, const struct etcd_ans
 static void
 notify_own(struct world *world, const struct ask *ask, const struct etcd_answer *answer)
 {
-    for (size_t i = 0; world->options.tells_own && i < ask->txn.success_count; i++) {
+    for (size_t i = 0; world->options.notifies_own && i < ask->txn.success_count; i++) {
         struct etcd_kv kv;
         const struct etcd_bytes *key = &ask->success[i].range.key;
         if (ask->success[i].kind == ETCD_PUT &&
             fake_etcd_look(world->etcd, *key, answer->revision, &kv))
-            tell(world, ask->node, &kv);
+            notify(world, ask->node, &kv);
     }
 }
 
@@ -368,7 +368,7 @@ registry_start(struct world *world, uint32_t node)
     struct registry *registry = &world->nodes[node].registry;
     *registry = (struct registry){0};
     registry->model_revisions = arena_take(&world->arena, options->models * sizeof(uint64_t));
-    registry->told = arena_take(&world->arena, options->models * sizeof(*registry->told));
+    registry->reported = arena_take(&world->arena, options->models * sizeof(*registry->reported));
     registry->vmodel_revisions = arena_take(&world->arena, options->vmodels * sizeof(uint64_t));
     registry->node_revisions = arena_take(&world->arena, options->nodes * sizeof(uint64_t));
     registry->node_sessions = arena_take(&world->arena, options->nodes * sizeof(uint64_t));

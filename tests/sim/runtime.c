@@ -237,7 +237,7 @@ runtime_unload(struct world *world, uint32_t number, const struct mesh_action *a
 /* ---- its life ---- */
 
 static void
-tell_rest(struct world *world, uint32_t node, bool rests)
+notify_rest(struct world *world, uint32_t node, bool rests)
 {
     for (uint32_t i = 0; i < runtime_pools(world, node); i++)
         node_step(world, node, (struct mesh_event){.kind = MESH_RUNTIME_RESTS, .rest = {i, rests}});
@@ -256,7 +256,7 @@ runtime_start(struct world *world, uint32_t node)
                                   .load_timeout_ms = LOAD_TIMEOUT_MS,
                                   .pool = i}});
     if (world->options.faults.rests > 0)
-        tell_rest(world, node, false);
+        notify_rest(world, node, false);
 }
 
 static void
@@ -311,7 +311,7 @@ runtime_rest(struct world *world, uint32_t number)
 {
     if (is_busy(world, number))
         return;
-    tell_rest(world, number, true);
+    notify_rest(world, number, true);
     lose(world, number);
     answer_in(world, number, 100 + draw(world, STREAM_RESTS, DOWN_MS_MAX),
               (struct task){.run = starts_again});

@@ -175,7 +175,7 @@ keep_in_mind(uint32_t number, uint32_t model)
 }
 
 static void
-tell(uint32_t number, uint32_t model)
+notify(uint32_t number, uint32_t model)
 {
     struct node *node = &nodes[number];
     struct record *record = &records[model];
@@ -280,7 +280,7 @@ begin(uint32_t number, const struct work *work)
                                .model = UINT32_MAX});
         return;
     }
-    tell(number, work->model);
+    notify(number, work->model);
     uint32_t call = call_take(number, work->sender, work->model);
     step(number, (struct mesh_event){.kind = MESH_CALL,
                                      .call = {.call = call,
@@ -324,7 +324,7 @@ try_ended(const struct work *work)
     if (work->end == MESH_END_OK)
         call_over(work->node, work->call, MESH_END_OK);
     else
-        tell(work->node, calls[work->node][work->call].model);
+        notify(work->node, calls[work->node][work->call].model);
     CHECK(node->mesh != NULL);
     step(work->node, (struct mesh_event){.kind = MESH_TRY_ENDED,
                                          .tried = {.call = work->call,
@@ -361,12 +361,12 @@ txn_arrives(const struct work *work)
         memcpy(record->places, txn->record.places, sizeof(record->places));
         record->revision = ++revision;
     }
-    tell(work->node, txn->model);
+    notify(work->node, txn->model);
     step(work->node, (struct mesh_event){.kind = MESH_TXN_ENDED,
                                          .txn = {txn->txn, holds ? MESH_TXN_OK : MESH_TXN_LOST}});
     for (uint32_t i = 0; holds && i < before.count; i++)
         if (before.places[i].node != work->node)
-            tell(before.places[i].node, txn->model);
+            notify(before.places[i].node, txn->model);
     free(txn);
 }
 
@@ -522,7 +522,7 @@ node_start(uint32_t number)
     for (uint32_t m = 0; m < options.models; m++) /* what its former life has left */
         for (uint32_t i = 0; i < records[m].count; i++)
             if (records[m].places[i].node == number)
-                tell(number, m);
+                notify(number, m);
     later(1 + (int64_t)draw(options.tick_s * UINT64_C(1000)),
           (struct work){.kind = WORK_TICK, .node = number, .life = node->life});
     later(1 + (int64_t)draw(options.figures_s * UINT64_C(1000)),
@@ -599,7 +599,7 @@ ensure(const struct work *work)
 {
     if (nodes[work->node].mesh == NULL)
         return;
-    tell(work->node, work->model);
+    notify(work->node, work->model);
     step(work->node, (struct mesh_event){.kind = MESH_ENSURE,
                                          .ensure = {.model = model_name(work->model),
                                                     .used_ms = work->deadline_ms,

@@ -113,7 +113,7 @@ struct options {
     bool labelled;    /* every fourth model requires a label */
     bool poisoned;    /* the last model cannot be loaded */
     enum bounds_kind bounds;
-    bool tells_own;         /* the writer of a record gets the answer before the watch comes */
+    bool notifies_own;      /* the writer of a record gets the answer before the watch comes */
     bool unsure;            /* of a lease that was lost: one does not always know */
     uint32_t lost_for_good; /* nodes, after the faults */
     struct faults faults;
@@ -153,7 +153,7 @@ struct slot {
 };
 
 /* The record of a model that a node knows. */
-struct told_model {
+struct reported_model {
     uint64_t create_revision;
     uint64_t version; /* the registration that it is of */
 };
@@ -168,10 +168,10 @@ struct registry {
     bool watching; /* a delivery is on its way */
     bool whole;
     struct fake_watch *watch;
-    uint64_t history;          /* of etcd, that the mirror is of */
-    int64_t revision;          /* the mirror's */
-    uint64_t *model_revisions; /* by model: reported last; 0: it is not there */
-    struct told_model *told;   /* by model: the last that was there */
+    uint64_t history;                /* of etcd, that the mirror is of */
+    int64_t revision;                /* the mirror's */
+    uint64_t *model_revisions;       /* by model: reported last; 0: it is not there */
+    struct reported_model *reported; /* by model: the last that was there */
     uint64_t *vmodel_revisions;
     uint64_t *node_revisions;
     uint64_t *node_sessions;
@@ -189,7 +189,7 @@ struct node {
     bool draining;
     bool gone_for_good;
     bool constrained; /* as it has heard */
-    int64_t heard_ms;
+    int64_t received_ms;
     bool orders[ORDERS_MAX];             /* which it is answering */
     uint64_t kept_bytes[NODE_POOLS_MAX]; /* that a runtime would not give back */
     int64_t hangs_until_ms;              /* loads that begin before that do not end */

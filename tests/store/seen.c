@@ -32,19 +32,19 @@ make(struct seen *seen, enum store_table table, const char *id, uint64_t revisio
 }
 
 static void
-on_put(void *context, const struct store_record *told)
+on_put(void *context, const struct store_record *reported)
 {
     struct seen *seen = context;
-    assert_true(told->revision >= told->create_revision && told->create_revision > 0);
-    struct seen_record *record = make(seen, told->table, told->id, told->revision);
+    assert_true(reported->revision >= reported->create_revision && reported->create_revision > 0);
+    struct seen_record *record = make(seen, reported->table, reported->id, reported->revision);
     if (record == NULL)
         return;
-    record->create_revision = told->create_revision;
-    record->value = malloc(told->value_bytes + 1);
+    record->create_revision = reported->create_revision;
+    record->value = malloc(reported->value_bytes + 1);
     CHECK(record->value != NULL);
-    memcpy(record->value, told->value, told->value_bytes);
-    record->value[told->value_bytes] = '\0';
-    record->value_bytes = told->value_bytes;
+    memcpy(record->value, reported->value, reported->value_bytes);
+    record->value[reported->value_bytes] = '\0';
+    record->value_bytes = reported->value_bytes;
 }
 
 static void

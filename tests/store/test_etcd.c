@@ -273,7 +273,7 @@ TEST_CASE(history_is_lost)
 
 /* A record that a transaction reported and the mirror never did goes when the mirror has passed it;
  * the own instance, too. */
-TEST_CASE(told_by_answers_alone)
+TEST_CASE(reported_by_answers_alone)
 {
     proxy = proxy_start(cluster.members[0].client_port);
     open_as(&nodes[0], "a");
@@ -303,7 +303,7 @@ TEST_CASE(told_by_answers_alone)
 }
 
 /* A fence that fails is news of the session, if the mirror has none. */
-TEST_CASE(the_fence_tells)
+TEST_CASE(the_fence_notifies)
 {
     proxy = proxy_start(cluster.members[0].client_port);
     struct seen *seen = join(0, "a");
@@ -336,7 +336,7 @@ TEST_CASE(deleted_before_the_answer)
 }
 
 /* The key that a listing shows is not the one that we know of. */
-TEST_CASE(replaced_unheard)
+TEST_CASE(replaced_unreceived)
 {
     proxy = proxy_start(cluster.members[0].client_port);
     struct seen *seen = join(0, "a");

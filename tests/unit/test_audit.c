@@ -268,7 +268,7 @@ TEST_CASE(test_another_generation)
     assert_found(rig, "generation");
 }
 
-TEST_CASE(test_holders_that_cannot_be)
+TEST_CASE(test_owners_that_cannot_be)
 {
     struct rig *rig = *state;
     struct shm_ticket ticket = request(rig);
@@ -284,7 +284,7 @@ TEST_CASE(test_holders_that_cannot_be)
     assert_found(rig, "a free slot is held");
 }
 
-TEST_CASE(test_a_holder_that_has_gone_on)
+TEST_CASE(test_a_owner_that_has_gone_on)
 {
     struct rig *rig = *state;
     request(rig);
@@ -400,7 +400,7 @@ TEST_CASE(test_a_queue_that_moves)
     }
 }
 
-TEST_CASE(test_a_holder_that_is_stopped)
+TEST_CASE(test_a_owner_that_is_stopped)
 {
     struct rig *rig = *state;
     request(rig);

@@ -152,7 +152,7 @@ TEST_CASE(test_entered_as_loaded)
     wait_returned(rig);
 }
 
-TEST_CASE(test_uses_are_told_once)
+TEST_CASE(test_uses_are_reported_once)
 {
     struct rig *rig = *state;
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
@@ -206,7 +206,7 @@ TEST_CASE(test_unload_while_loading)
     for (int i = 0; i < 3; i++)
         order_begin(&waiting[i]);
     wait_state(rig, "m3", MODEL_IS_LOADING);
-    wait_told(rig, 1); /* to load m1 */
+    wait_reported(rig, 1); /* to load m1 */
     assert_done(give(rig, ORDER_UNLOAD, "m3", ""));
     assert_int_equal(order_end(&waiting[2]), STATUS_ABORTED);
     struct order unload = {.rig = rig, .kind = ORDER_UNLOAD, .id = "m1", .path = "", .key = ""};
@@ -437,7 +437,7 @@ TEST_CASE(test_gauges)
     assert_done(give(rig, ORDER_LIST, "m3", gated(rig, "")));
     assert_done(give(rig, ORDER_LIST, "m4", ""));
     assert_asked(rig, "m3", 0, PROBE_ECHO, 0);
-    wait_told(rig, 4);
+    wait_reported(rig, 4);
     on_loop(rig, publish);
     assert_int_equal(count(rig, PIPELINE_MODELS_KNOWN), 3);
     assert_int_equal(count(rig, PIPELINE_MODELS_LOADED), 1);
@@ -524,7 +524,7 @@ main(void)
         TEST(test_unload_waits_for_requests, set_up),
         TEST(test_unload_waits_for_the_ring, set_up_one_worker),
         TEST(test_entered_as_loaded, set_up),
-        TEST(test_uses_are_told_once, set_up),
+        TEST(test_uses_are_reported_once, set_up),
         TEST(test_unload_while_loading, set_up),
         TEST(test_purge, set_up),
         TEST(test_listed_anew, set_up),

@@ -126,7 +126,7 @@ TEST_CASE(test_retried_alone)
     struct order bad = {.rig = rig, .kind = ORDER_LOAD, .id = "m2", .path = "m2", .key = "exit"};
     order_begin(&bad);
     wait_restarts(rig, 1);
-    wait_told_of(lane, 0, 4); /* m1; to say how large m2 is; m2; and its successor of m1 */
+    wait_reported_of(lane, 0, 4); /* m1; to say how large m2 is; m2; and its successor of m1 */
     assert_int_equal(bad.done, 0);
     assert_int_equal(kill(atomic_load(&second->pid), SIGCONT), 0);
     assert_int_equal(order_end(&bad), STATUS_INTERNAL);

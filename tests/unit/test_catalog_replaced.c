@@ -71,7 +71,7 @@ begin_replacement(struct rig *rig, const char *words)
     list(rig, "a", "map");
     assert_int_equal(version_of(rig), 'a');
     list(rig, "b", gated(rig, words));
-    wait_told(rig, 2);
+    wait_reported(rig, 2);
 }
 
 static int

@@ -355,21 +355,21 @@ wait_runs(struct rig *rig)
 }
 
 static inline void
-wait_told_of(struct lane *lane, uint32_t worker, uint32_t least)
+wait_reported_of(struct lane *lane, uint32_t worker, uint32_t least)
 {
     int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
-    while (atomic_load(&region_worker(&lane->region, 0, worker)->models_told) < least)
+    while (atomic_load(&region_worker(&lane->region, 0, worker)->models_reported) < least)
         if (clock_now_ns() > until_ns)
             fail_msg("worker %u was told less than %u times of models", worker, least);
 }
 
 /* Until the second worker, which is asked for no sizes, has been told so often. */
 static inline void
-wait_told(struct rig *rig, uint32_t least)
+wait_reported(struct rig *rig, uint32_t least)
 {
     struct lane *lane = pipeline_lane(the_pipeline(rig));
     assert_non_null(lane);
-    wait_told_of(lane, 1, least);
+    wait_reported_of(lane, 1, least);
     lane_unref(lane);
 }
 

@@ -25,7 +25,7 @@ struct hand {
 };
 
 static struct local_word
-hear(struct hand *hand, int *descriptor)
+receive(struct hand *hand, int *descriptor)
 {
     struct local_word word;
     struct error error = ERROR_NONE;
@@ -48,7 +48,7 @@ static void
 receive_welcome(struct hand *hand)
 {
     int descriptor = -1;
-    struct local_word word = hear(hand, &descriptor);
+    struct local_word word = receive(hand, &descriptor);
     take_welcome(hand, &word, descriptor);
 }
 
@@ -57,9 +57,9 @@ static void
 receive_refused(struct hand *hand, const char *why)
 {
     int descriptor;
-    struct local_word word = hear(hand, &descriptor);
+    struct local_word word = receive(hand, &descriptor);
     while (word.type == LOCAL_DEATH)
-        word = hear(hand, &descriptor);
+        word = receive(hand, &descriptor);
     assert_int_equal(word.type, LOCAL_REFUSED);
     assert_non_null(strstr(word.text, why));
 }
@@ -105,7 +105,7 @@ hand_open(struct hand *hand, const struct node *node)
     for (;;) {
         int descriptor = -1;
         say_hello(hand, node);
-        struct local_word word = hear(hand, &descriptor);
+        struct local_word word = receive(hand, &descriptor);
         bool full = word.type == LOCAL_REFUSED && strstr(word.text, "(local_clients)") != NULL;
         if (!full || clock_now_ns() >= deadline_ns) {
             take_welcome(hand, &word, descriptor);
@@ -185,7 +185,7 @@ TEST_CASE(test_no_region_before_the_last_is_taken)
     say(&hand, NOTE_TAKEN);
     kill(node.pid, SIGTERM);
     int descriptor;
-    assert_int_equal(hear(&hand, &descriptor).type, LOCAL_DRAIN);
+    assert_int_equal(receive(&hand, &descriptor).type, LOCAL_DRAIN);
     receive_refused(&hand, "the node is stopping");
     receive_closed(&hand);
     node_wait(&node);

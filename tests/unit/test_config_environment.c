@@ -634,7 +634,7 @@ TEST_CASE(test_environment_of_tls)
     config_free(&config);
 }
 
-TEST_CASE(test_environment_secret_is_not_told)
+TEST_CASE(test_environment_secret_is_not_reported)
 {
     static char secret[65538]; /* more than is taken */
     memset(secret, 's', sizeof(secret) - 1);

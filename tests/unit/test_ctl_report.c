@@ -368,7 +368,7 @@ dead_node_leave(int64_t heartbeat_ns)
     return pid;
 }
 
-TEST_CASE(test_a_dead_nodes_file_still_tells)
+TEST_CASE(test_a_dead_nodes_file_still_notifies)
 {
     struct snapshot snapshot;
     int64_t since_ns;

@@ -65,7 +65,7 @@ condemn_the_lane(struct pipeline *pipeline, struct lane *serving)
 
 /* The loop is kept until every worker has spoken: what they said waits in their sockets. */
 static void
-condemn_unheard(struct pipeline *pipeline, struct lane *serving)
+condemn_unreceived(struct pipeline *pipeline, struct lane *serving)
 {
     struct lane *lane = the_lane(pipeline);
     struct pool_member *members = stage_members(pipeline->pools[lane->number], 0);
@@ -77,12 +77,12 @@ condemn_unheard(struct pipeline *pipeline, struct lane *serving)
     pipeline_condemn(pipeline, lane, "the test says so");
 }
 
-TEST_CASE(test_ready_is_heard_too_late)
+TEST_CASE(test_ready_is_received_too_late)
 {
     struct rig *rig = *state;
     on_loop(rig, condemn);
     wait_lane(rig);
-    on_loop(rig, condemn_unheard);
+    on_loop(rig, condemn_unreceived);
     int64_t until_ns = clock_now_ns() + WAIT_S * NS_PER_S;
     struct lane *lane;
     while ((lane = atomic_load(&the_pipeline(rig)->serving)) == NULL)
@@ -220,7 +220,7 @@ TEST_CASE(test_a_failed_push_is_answered)
 /* As a front thread leaves it that gathers by itself and has gone: nobody is asleep, it says. Then
  * the lane's last reference goes, and the lane is closed. */
 static void
-close_unheard(struct pipeline *pipeline, struct lane *serving)
+close_unreceived(struct pipeline *pipeline, struct lane *serving)
 {
     struct lane *lane = &pipeline->lanes[0];
     (void)serving;
@@ -246,7 +246,7 @@ TEST_CASE(test_closing_wakes_the_gather_thread)
     while (atomic_load(&header->coordinator_bell.asleep) == 0)
         assert_true(clock_now_ns() < until_ns);
     uint32_t sequence = atomic_load(&header->coordinator_bell.sequence);
-    on_loop(rig, close_unheard);
+    on_loop(rig, close_unreceived);
     assert_int_not_equal(atomic_load(&header->coordinator_bell.sequence), sequence);
     assert_int_equal(munmap(header, sizeof(*header)), 0);
     wait_serving(rig, 2);

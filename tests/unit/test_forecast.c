@@ -285,7 +285,7 @@ TEST_CASE(test_hostile_words)
 
 /* A request that finds all slots taken gets the forecast; without one, by the run that is under
  * way. */
-TEST_CASE(test_full_is_told_when_to_come_back)
+TEST_CASE(test_full_is_reported_when_to_come_back)
 {
     struct forecast slow = forecast_of(words(100 * MS, 0), 0, 1);
     assert_int_equal(forecast_retry_ms(&slow, 0), 100 + 50 + 1);

@@ -259,7 +259,7 @@ TEST_CASE(test_an_adapter_that_fails_delays_no_other)
 }
 
 /* Its list does not show what we loaded. */
-TEST_CASE(test_a_server_with_too_many_adapters_is_told_once)
+TEST_CASE(test_a_server_with_too_many_adapters_is_reported_once)
 {
     const struct gateway_target targets[] = {{.pools = 1, .weight = 1}};
     const struct gateway_route given[] = {{.target_count = 1}};

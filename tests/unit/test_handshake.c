@@ -327,16 +327,16 @@ assert_said_arrives(uint32_t bytes)
 {
     int ends[2];
     struct error error = ERROR_NONE;
-    static struct handshake_model_said heard;
+    static struct handshake_model_said obtained;
     pair_open(ends);
-    memset(&heard, 0xee, sizeof(heard));
+    memset(&obtained, 0xee, sizeof(obtained));
     said.header.bytes = handshake_model_said_bytes(&said);
     assert_int_equal(said.header.bytes, bytes);
     assert_int_equal(handshake_send(ends[0], &said, bytes, &error), STATUS_OK);
-    assert_int_equal(handshake_receive(ends[1], &heard, sizeof(heard), &error), STATUS_OK);
+    assert_int_equal(handshake_receive(ends[1], &obtained, sizeof(obtained), &error), STATUS_OK);
     said.header.bytes = sizeof(said);
-    assert_memory_equal(&heard, &said, sizeof(said));
-    assert_int_equal(handshake_model_said_validate(&heard, &error), STATUS_OK);
+    assert_memory_equal(&obtained, &said, sizeof(said));
+    assert_int_equal(handshake_model_said_validate(&obtained, &error), STATUS_OK);
     close(ends[0]);
     close(ends[1]);
 }

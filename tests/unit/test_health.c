@@ -178,7 +178,7 @@ watch(struct rig *rig, struct caller *caller, const char *service)
 }
 
 static void
-assert_told(struct caller *caller, int state)
+assert_reported(struct caller *caller, int state)
 {
     unsigned char bytes[16];
     assert_int_equal(caller_receive(caller, bytes, sizeof(bytes)), 2);
@@ -206,21 +206,21 @@ TEST_CASE(test_watch)
     watch(rig, &node, "");
     watch(rig, &digits, "digits");
     watch(rig, &later, "later");
-    assert_told(&node, NOT_SERVING);
-    assert_told(&digits, SERVING);
-    assert_told(&later, SERVICE_UNKNOWN);
+    assert_reported(&node, NOT_SERVING);
+    assert_reported(&digits, SERVING);
+    assert_reported(&later, SERVICE_UNKNOWN);
     health_set(health, "digits", HEALTH_SERVING);
     health_set(health, "digits", HEALTH_NOT_SERVING);
     health_set(health, "digits", HEALTH_NOT_SERVING);
     health_set(health, "digits", HEALTH_SERVING);
-    assert_told(&digits, NOT_SERVING);
-    assert_told(&digits, SERVING);
+    assert_reported(&digits, NOT_SERVING);
+    assert_reported(&digits, SERVING);
     health_set(health, "later", HEALTH_NOT_SERVING);
     health_set(health, "later", HEALTH_SERVING);
-    assert_told(&later, NOT_SERVING);
-    assert_told(&later, SERVING);
+    assert_reported(&later, NOT_SERVING);
+    assert_reported(&later, SERVING);
     health_set(health, "", HEALTH_SERVING);
-    assert_told(&node, SERVING);
+    assert_reported(&node, SERVING);
     health_end_watches(health);
     assert_ended(&node, STATUS_UNAVAILABLE);
     assert_ended(&digits, STATUS_UNAVAILABLE);
@@ -249,13 +249,13 @@ TEST_CASE(test_watcher_vanishes)
     health_set(health, "", HEALTH_SERVING);
     for (size_t i = 0; i < ARRAY_COUNT(callers); i++) {
         watch(rig, &callers[i], "");
-        assert_told(&callers[i], SERVING);
+        assert_reported(&callers[i], SERVING);
     }
     caller_close(&callers[1]);
     rig_wait(rig, &rig->cancels, 1);
     health_set(health, "", HEALTH_NOT_SERVING);
-    assert_told(&callers[0], NOT_SERVING);
-    assert_told(&callers[2], NOT_SERVING);
+    assert_reported(&callers[0], NOT_SERVING);
+    assert_reported(&callers[2], NOT_SERVING);
     caller_close(&callers[0]);
     caller_close(&callers[2]);
     rig_wait(rig, &rig->cancels, 3);
@@ -271,7 +271,7 @@ TEST_CASE(test_slow_watcher)
     struct caller slow;
     health_set(health, "", HEALTH_SERVING);
     watch(rig, &slow, "");
-    assert_told(&slow, SERVING);
+    assert_reported(&slow, SERVING);
     for (int i = 0; i < 100000; i++)
         health_set(health, "", i % 2 != 0 ? HEALTH_SERVING : HEALTH_NOT_SERVING);
     int expected = NOT_SERVING;
@@ -300,7 +300,7 @@ toggle(void *argument)
 }
 
 /* Two threads set states while watchers come and vanish, on two queues. */
-TEST_CASE(test_crowd)
+TEST_CASE(test_burst)
 {
     struct rig *rig = start(2);
     pthread_t threads[2];

@@ -10,9 +10,9 @@ static const char *const roots[] = {"/srv/models/", "/mnt/my disk/models"};
 static void
 check(const char *text, const char *wanted)
 {
-    char told[512];
-    hide_paths(text, roots, 2, told, sizeof(told));
-    assert_string_equal(told, wanted);
+    char reported[512];
+    hide_paths(text, roots, 2, reported, sizeof(reported));
+    assert_string_equal(reported, wanted);
 }
 
 TEST_CASE(test_paths_beneath_a_root_become_relative)
@@ -54,12 +54,12 @@ TEST_CASE(test_other_texts_stay)
 
 TEST_CASE(test_a_short_room_cuts)
 {
-    char told[8];
-    for (size_t room = 1; room <= sizeof(told); room++) {
-        memset(told, 'x', sizeof(told));
-        hide_paths("at /a/b/c and on", roots, 2, told, room);
-        assert_int_equal(strlen(told), room - 1);
-        assert_memory_equal(told, "at .../c", room - 1);
+    char reported[8];
+    for (size_t room = 1; room <= sizeof(reported); room++) {
+        memset(reported, 'x', sizeof(reported));
+        hide_paths("at /a/b/c and on", roots, 2, reported, room);
+        assert_int_equal(strlen(reported), room - 1);
+        assert_memory_equal(reported, "at .../c", room - 1);
     }
 }
 

@@ -45,12 +45,12 @@ TEST_CASE(test_ahead)
     struct http_request *request = wait_open(rig);
     http_thread_post(rig->http, answer_open, rig);
     (void)request;
-    struct answer answers[] = {hear(fd), hear(fd), hear(fd)};
+    struct answer answers[] = {receive(fd), receive(fd), receive(fd)};
     assert_string_equal(answers[0].body, "later");
     assert_string_equal(answers[1].body, "hello");
     assert_string_equal(answers[2].body, "now");
     say(fd, "ow HTTP/1.1\r\nHost: x\r\n\r\n");
-    struct answer last = hear(fd);
+    struct answer last = receive(fd);
     assert_string_equal(last.body, "now");
     for (size_t i = 0; i < 3; i++)
         answer_free(&answers[i]);
@@ -68,7 +68,7 @@ TEST_CASE(test_bodies)
     assert_string_equal(answer.body, "abcdefg");
     answer_free(&answer);
     say(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
-    answer = hear(fd);
+    answer = receive(fd);
     assert_int_equal(answer.code, 100);
     answer_free(&answer);
     answer = ask(fd, "body");
@@ -87,7 +87,7 @@ TEST_CASE(test_bodies)
              BODY_MAX);
     say(fd, head);
     say_bytes(fd, large, BODY_MAX);
-    answer = hear(fd);
+    answer = receive(fd);
     assert_int_equal(answer.body_bytes, BODY_MAX);
     assert_memory_equal(answer.body, large, BODY_MAX);
     answer_free(&answer);
@@ -103,7 +103,7 @@ TEST_CASE(test_head_and_old)
     say(fd, "HEAD /now HTTP/1.1\r\nHost: x\r\n\r\nGET /now HTTP/1.1\r\nHost: x\r\n\r\n");
     struct answer head = receive_head(fd);
     assert_non_null(strstr(head.head, "\r\nContent-Length: 3\r\n"));
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_string_equal(answer.body, "now"); /* so HEAD had none */
     answer_free(&head);
     answer_free(&answer);
@@ -145,7 +145,7 @@ refused_bytes(struct rig *rig, const char *text, size_t bytes, int code, const c
 {
     int fd = client(rig);
     say_bytes(fd, text, bytes);
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     if (answer.code != code || strstr(answer.body, why) == NULL)
         fail_msg("%.60s: %d %s", text, answer.code, answer.body);
     assert_non_null(strstr(answer.head, "Connection: close"));
@@ -261,7 +261,7 @@ TEST_CASE(test_too_large)
     char *large = calloc(1, BODY_MAX);
     for (int i = 0; i < 8; i++)
         say_bytes(fd, large, BODY_MAX);
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_int_equal(answer.code, 413);
     answer_free(&answer);
     free(large);
@@ -330,11 +330,11 @@ TEST_CASE_WITH(test_slow, setup_hasty, teardown)
         wait_moment();
         (void)send(dripping, "a", 1, MSG_NOSIGNAL);
     }
-    answer = hear(dripping);
+    answer = receive(dripping);
     assert_int_equal(answer.code, 408);
     assert_non_null(strstr(answer.body, "too long to arrive"));
     answer_free(&answer);
-    answer = hear(half);
+    answer = receive(half);
     assert_int_equal(answer.code, 408);
     answer_free(&answer);
     assert_closed(half);
@@ -395,7 +395,7 @@ TEST_CASE(test_flood_ahead)
     free(piece);
     assert_in_range(taken, 1, FLOOD_BYTES / 2); /* the kernel's buffers, and 64 KiB */
     http_thread_post(rig->http, answer_open, rig);
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_string_equal(answer.body, "later");
     answer_free(&answer);
     close(fd);
@@ -514,7 +514,7 @@ TEST_CASE(test_thousand)
         for (int i = 0; i < COUNT; i++)
             say(fds[i], "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
         for (int i = 0; i < COUNT; i++) {
-            struct answer answer = hear(fds[i]);
+            struct answer answer = receive(fds[i]);
             assert_string_equal(answer.body, "now");
             answer_free(&answer);
         }
@@ -540,7 +540,7 @@ TEST_CASE(test_all_busy)
     }
     wait_opened(rig, CONNECTIONS_MAX);
     int more = client(rig);
-    struct answer answer = hear(more);
+    struct answer answer = receive(more);
     assert_int_equal(answer.code, 503);
     assert_int_equal(counter_get(rig->counters, NODE_HTTP_REFUSED), 1);
     assert_int_equal(counter_get(rig->counters, NODE_HTTP_EVICTED), 0);
@@ -572,7 +572,7 @@ TEST_CASE(test_no_descriptor_left)
     assert_int_not_equal(counter_get(rig->counters, NODE_HTTP_NOT_ACCEPTING), 0);
     assert_false(readable(fd)); /* it waits in the kernel */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_string_equal(answer.body, "now");
     answer_free(&answer);
     close(fd);

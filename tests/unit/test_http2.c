@@ -13,20 +13,20 @@ TEST_CASE(test_answers)
     struct client2 *client = client2_open(*state);
     char *body = calloc(1, 300001);
     memset(body, 'b', 300000);
-    struct heard *now = ask2(client, "GET", "/now", NULL, 0);
-    struct heard *seen = ask2(client, "POST", "/a%20b?c", "", 0);
-    struct heard *echo = ask2(client, "POST", "/echo", body, 300000);
-    struct heard *head = ask2(client, "HEAD", "/now", NULL, 0);
-    struct heard *mirror = ask2(client, "POST", "/mirror", body, 300000);
-    struct heard *heads = ask2(client, "GET", "/heads", NULL, 0);
-    struct heard *large = ask2(client, "GET", "/large", NULL, 0);
-    assert_heard(client, now, 200, "now");
-    assert_heard(client, heads, 200, "");
-    assert_heard(client, seen, 200, "1 /a b named 127.0.0.1");
-    assert_heard(client, echo, 200, body);
-    assert_heard(client, head, 200, "");
-    assert_heard(client, mirror, 200, body);
-    hear_all(client, large);
+    struct obtained *now = ask2(client, "GET", "/now", NULL, 0);
+    struct obtained *seen = ask2(client, "POST", "/a%20b?c", "", 0);
+    struct obtained *echo = ask2(client, "POST", "/echo", body, 300000);
+    struct obtained *head = ask2(client, "HEAD", "/now", NULL, 0);
+    struct obtained *mirror = ask2(client, "POST", "/mirror", body, 300000);
+    struct obtained *heads = ask2(client, "GET", "/heads", NULL, 0);
+    struct obtained *large = ask2(client, "GET", "/large", NULL, 0);
+    assert_received(client, now, 200, "now");
+    assert_received(client, heads, 200, "");
+    assert_received(client, seen, 200, "1 /a b named 127.0.0.1");
+    assert_received(client, echo, 200, body);
+    assert_received(client, head, 200, "");
+    assert_received(client, mirror, 200, body);
+    receive_all(client, large);
     assert_int_equal(large->body.used, LARGE_BYTES);
     wait_released(*state, 2);
     client2_close(client);
@@ -39,7 +39,7 @@ TEST_CASE(test_answers)
 TEST_CASE(test_slow_reader_slows_only_itself)
 {
     struct client2 *client = client2_open(*state);
-    struct heard *flood = ask2(client, "GET", "/flood", NULL, 0);
+    struct obtained *flood = ask2(client, "GET", "/flood", NULL, 0);
     flood->keeps_window = true;
     while (flood->body.used < NGHTTP2_INITIAL_WINDOW_SIZE)
         assert_true(pump(client));
@@ -49,12 +49,12 @@ TEST_CASE(test_slow_reader_slows_only_itself)
     for (int i = 0; i < EVENTS; i++)
         memcpy(events + strlen(events), "data: x\n\n", 10);
     for (int i = 1; i < STREAMS_MAX; i++)
-        assert_heard(client, &client->heard[i], 200, events);
+        assert_received(client, &client->obtained[i], 200, events);
     wait_count(&flood_waits, 1, "times that the flood waits");
     assert_int_equal(flood->body.used, NGHTTP2_INITIAL_WINDOW_SIZE);
     flood->keeps_window = false;
     CHECK(nghttp2_session_consume_stream(client->session, flood->id, flood->body.used) == 0);
-    hear_all(client, flood);
+    receive_all(client, flood);
     assert_int_equal(flood->body.used, FLOOD_BYTES);
     client2_close(client);
 }
@@ -65,22 +65,22 @@ TEST_CASE(test_paused_body_holds_up_only_itself)
     struct rig *rig = *state;
     char *body = calloc(1, BODY_MAX);
     struct client2 *client = client2_open(rig);
-    struct heard *pause = ask2(client, "POST", "/pause", body, BODY_MAX);
+    struct obtained *pause = ask2(client, "POST", "/pause", body, BODY_MAX);
     for (int i = 0; i < 10; i++)
-        assert_heard(client, ask2(client, "POST", "/echo", "other", 5), 200, "other");
+        assert_received(client, ask2(client, "POST", "/echo", "other", 5), 200, "other");
     wait_count(&paused, 1, "pauses");
     assert_true(pause->said_bytes > 0);
     http_thread_post(rig->http, resume_paused, NULL);
     char length[32];
     snprintf(length, sizeof(length), "%d", BODY_MAX);
-    assert_heard(client, pause, 200, length);
+    assert_received(client, pause, 200, length);
     client2_close(client);
     free(body);
 }
 
 /* Two answers to pings: what the server sends on account of earlier bytes came before the last. */
 static void
-hear_what_follows(struct client2 *client)
+receive_what_follows(struct client2 *client)
 {
     for (int wanted = client->pongs + 2; client->pongs < wanted;) {
         int before = client->pongs;
@@ -93,7 +93,8 @@ hear_what_follows(struct client2 *client)
 enum way { RESUMED, ANSWERED, RESET, LOST, WAYS };
 
 static void
-end_held(struct rig *rig, struct client2 *client, struct heard *const asked[HELD_MAX], enum way way)
+end_held(struct rig *rig, struct client2 *client, struct obtained *const asked[HELD_MAX],
+         enum way way)
 {
     char length[32];
     snprintf(length, sizeof(length), "%d", BODY_MAX);
@@ -104,26 +105,26 @@ end_held(struct rig *rig, struct client2 *client, struct heard *const asked[HELD
     else if (way != LOST)
         http_thread_post(rig->http, way == RESUMED ? resume_held : answer_held, NULL);
     for (int i = 0; i < HELD_MAX && way < RESET; i++)
-        assert_heard(client, asked[i], 200, way == RESUMED ? length : "held");
+        assert_received(client, asked[i], 200, way == RESUMED ? length : "held");
 }
 
 static void
 assert_echo(struct client2 *client, const char *body)
 {
-    struct heard *echo = ask2(client, "POST", "/echo", body, BODY_MAX);
-    hear_all(client, echo);
+    struct obtained *echo = ask2(client, "POST", "/echo", body, BODY_MAX);
+    receive_all(client, echo);
     assert_int_equal(echo->body.used, BODY_MAX);
 }
 
 static void
-hold_bodies(struct client2 *client, const char *body, struct heard *asked[HELD_MAX])
+hold_bodies(struct client2 *client, const char *body, struct obtained *asked[HELD_MAX])
 {
-    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now"); /* and windows */
+    assert_received(client, ask2(client, "GET", "/now", NULL, 0), 200, "now"); /* and windows */
     atomic_store(&held_count, 0);
     for (int i = 0; i < HELD_MAX; i++)
         asked[i] = ask2(client, "POST", "/hold", body, BODY_MAX);
     wait_count(&held_count, HELD_MAX, "paused bodies");
-    hear_what_follows(client);
+    receive_what_follows(client);
 }
 
 /* Without room, paused bodies share the connection's window, and give it back however they end. */
@@ -132,7 +133,7 @@ TEST_CASE(test_paused_bodies_are_bounded)
     struct rig *rig = *state;
     char *body = calloc(1, BODY_MAX);
     for (enum way way = RESUMED; way < LOST; way++) {
-        struct heard *asked[HELD_MAX];
+        struct obtained *asked[HELD_MAX];
         struct client2 *client = client2_open(rig);
         hold_bodies(client, body, asked);
         assert_int_equal(nghttp2_session_get_remote_window_size(client->session), 0);
@@ -151,7 +152,7 @@ TEST_CASE_WITH(test_paused_bodies_hold_up_no_other, setup2_roomy, teardown)
     struct rig *rig = *state;
     char *body = calloc(1, BODY_MAX);
     for (enum way way = RESUMED; way < WAYS; way++) {
-        struct heard *asked[HELD_MAX];
+        struct obtained *asked[HELD_MAX];
         struct client2 *client = client2_open(rig);
         hold_bodies(client, body, asked);
         assert_echo(client, body);
@@ -159,7 +160,7 @@ TEST_CASE_WITH(test_paused_bodies_hold_up_no_other, setup2_roomy, teardown)
         client2_close(client);
         wait_connections(rig, 0);
     }
-    struct heard *asked[HELD_MAX];
+    struct obtained *asked[HELD_MAX];
     struct client2 *client = client2_open(rig);
     hold_bodies(client, body, asked);
     assert_echo(client, body);
@@ -172,11 +173,11 @@ TEST_CASE_WITH(test_paused_bodies_hold_up_no_other, setup2_roomy, teardown)
     free(body);
 }
 
-TEST_CASE(test_cancelled_requests_are_told)
+TEST_CASE(test_cancelled_requests_are_reported)
 {
     struct rig *rig = *state;
     struct client2 *client = client2_open(rig);
-    struct heard *later = ask2(client, "GET", "/later", NULL, 0);
+    struct obtained *later = ask2(client, "GET", "/later", NULL, 0);
     wait_opened(rig, 1);
     CHECK(nghttp2_submit_rst_stream(client->session, NGHTTP2_FLAG_NONE, later->id,
                                     NGHTTP2_CANCEL) == 0);
@@ -184,7 +185,7 @@ TEST_CASE(test_cancelled_requests_are_told)
     wait_gone(rig, 1);
     http_thread_post(rig->http, answer_open, rig); /* dropped */
     wait_released(rig, 1);
-    struct heard *flood = ask2(client, "GET", "/flood", NULL, 0);
+    struct obtained *flood = ask2(client, "GET", "/flood", NULL, 0);
     flood->keeps_window = true;
     while (flood->body.used < NGHTTP2_INITIAL_WINDOW_SIZE)
         assert_true(pump(client));
@@ -192,11 +193,11 @@ TEST_CASE(test_cancelled_requests_are_told)
                                     NGHTTP2_CANCEL) == 0);
     CHECK(nghttp2_session_send(client->session) == 0);
     wait_gone(rig, 2);
-    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
+    assert_received(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
     client2_close(client);
 }
 
-TEST_CASE(test_lost_connection_is_told_for_each_request)
+TEST_CASE(test_lost_connection_is_reported_for_each_request)
 {
     struct rig *rig = *state;
     struct client2 *client = client2_open(rig);
@@ -218,10 +219,10 @@ TEST_CASE(test_lost_connection_is_told_for_each_request)
 TEST_CASE(test_answer_that_breaks_off)
 {
     struct client2 *client = client2_open(*state);
-    struct heard *half = ask2(client, "GET", "/cut", NULL, 0);
-    hear_all(client, half);
+    struct obtained *half = ask2(client, "GET", "/cut", NULL, 0);
+    receive_all(client, half);
     assert_int_equal(half->error, NGHTTP2_INTERNAL_ERROR);
-    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
+    assert_received(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
     client2_close(client);
 }
 
@@ -230,12 +231,12 @@ TEST_CASE(test_answer_before_the_body)
 {
     char *body = calloc(1, BODY_MAX + 1);
     struct client2 *client = client2_open(*state);
-    struct heard *early = ask2(client, "POST", "/early", body, BODY_MAX);
-    assert_heard(client, early, 200, "early");
-    struct heard *large = ask2(client, "POST", "/echo", body, BODY_MAX + 1);
-    hear_all(client, large);
+    struct obtained *early = ask2(client, "POST", "/early", body, BODY_MAX);
+    assert_received(client, early, 200, "early");
+    struct obtained *large = ask2(client, "POST", "/echo", body, BODY_MAX + 1);
+    receive_all(client, large);
     assert_int_equal(large->code, 413);
-    assert_heard(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
+    assert_received(client, ask2(client, "GET", "/now", NULL, 0), 200, "now");
     client2_close(client);
     free(body);
 }
@@ -250,18 +251,18 @@ TEST_CASE(test_server_that_parts)
 {
     struct rig *rig = *state;
     struct client2 *idle = client2_open(rig);
-    assert_heard(idle, ask2(idle, "GET", "/now", NULL, 0), 200, "now");
+    assert_received(idle, ask2(idle, "GET", "/now", NULL, 0), 200, "now");
     struct client2 *client = client2_open(rig);
-    struct heard *later = ask2(client, "GET", "/later", NULL, 0);
+    struct obtained *later = ask2(client, "GET", "/later", NULL, 0);
     wait_opened(rig, 1);
     http_thread_post(rig->http, part, http_thread_server(rig->http));
     while (pump(idle))
         continue;
-    assert_true(idle->was_told_to_go);
-    while (!client->was_told_to_go)
+    assert_true(idle->was_reported_to_go);
+    while (!client->was_reported_to_go)
         assert_true(pump(client));
     http_thread_post(rig->http, answer_open, rig);
-    assert_heard(client, later, 200, "later");
+    assert_received(client, later, 200, "later");
     while (pump(client))
         continue;
     client2_close(idle);
@@ -274,21 +275,22 @@ TEST_CASE_WITH(test_late_streams, setup2_hasty, teardown)
 {
     struct rig *rig = *state;
     struct client2 *client = client2_open(rig);
-    struct heard *later = ask2(client, "GET", "/later", NULL, 0); /* may take as long as it likes */
-    struct heard *flood = ask2(client, "GET", "/flood", NULL, 0);
-    struct heard *late = ask2(client, "POST", "/echo", "", SIZE_MAX);
+    struct obtained *later =
+        ask2(client, "GET", "/later", NULL, 0); /* may take as long as it likes */
+    struct obtained *flood = ask2(client, "GET", "/flood", NULL, 0);
+    struct obtained *late = ask2(client, "POST", "/echo", "", SIZE_MAX);
     flood->keeps_window = true;
-    hear_all(client, late);
+    receive_all(client, late);
     assert_int_equal(late->code, 408);
-    hear_all(client, flood);
+    receive_all(client, flood);
     assert_int_equal(flood->error, NGHTTP2_CANCEL);
     wait_gone(rig, 2);
     wait_opened(rig, 1);
     http_thread_post(rig->http, answer_open, rig);
-    assert_heard(client, later, 200, "later");
+    assert_received(client, later, 200, "later");
     while (pump(client)) /* idle for too long */
         continue;
-    assert_true(client->was_told_to_go);
+    assert_true(client->was_reported_to_go);
     client2_close(client);
 }
 
@@ -302,7 +304,7 @@ TEST_CASE(test_server_that_ends)
     struct client2 *client = client2_open(rig);
     (void)ask2(client, "GET", "/later", NULL, 0);
     wait_opened(rig, 1);
-    struct heard *flood = ask2(client, "GET", "/large", NULL, 0);
+    struct obtained *flood = ask2(client, "GET", "/large", NULL, 0);
     flood->keeps_window = true;
     while (flood->body.used == 0)
         assert_true(pump(client));

@@ -189,7 +189,7 @@ has_more_links(const struct rig *rig)
 
 /* Reads so many of the client's bytes while the client runs. False: it has closed. */
 static bool
-hear(struct rig *rig, int link, void *data, size_t bytes)
+receive(struct rig *rig, int link, void *data, size_t bytes)
 {
     for (size_t got = 0; got < bytes;) {
         ssize_t more = recv(rig->links[link], (char *)data + got, bytes - got, MSG_DONTWAIT);
@@ -205,38 +205,38 @@ hear(struct rig *rig, int link, void *data, size_t bytes)
 }
 
 static void
-hear_preface(struct rig *rig, int link)
+receive_preface(struct rig *rig, int link)
 {
     char text[sizeof(HTTP2_PREFACE)] = "";
     if (rig->has_preface[link])
         return;
     rig->has_preface[link] = true;
-    assert_true(hear(rig, link, text, sizeof(text) - 1));
+    assert_true(receive(rig, link, text, sizeof(text) - 1));
     assert_string_equal(text, HTTP2_PREFACE);
 }
 
 /* Skips frames until one of that type and stream, and returns the number at `at` in it. */
 static uint32_t
-hear_frame(struct rig *rig, int link, uint8_t type, int32_t id, size_t at)
+receive_frame(struct rig *rig, int link, uint8_t type, int32_t id, size_t at)
 {
     uint8_t head[FRAME_HEAD_BYTES];
     uint8_t payload[FRAME_MAX] = {0};
-    int32_t told;
-    hear_preface(rig, link);
+    int32_t reported;
+    receive_preface(rig, link);
     do {
-        assert_true(hear(rig, link, head, sizeof(head)));
+        assert_true(receive(rig, link, head, sizeof(head)));
         size_t bytes = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
-        assert_true(bytes <= sizeof(payload) && hear(rig, link, payload, bytes));
-        told = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
-    } while (head[3] != type || told != id);
+        assert_true(bytes <= sizeof(payload) && receive(rig, link, payload, bytes));
+        reported = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
+    } while (head[3] != type || reported != id);
     const uint8_t *number = payload + at;
     return (uint32_t)(number[0] << 24 | number[1] << 16 | number[2] << 8 | number[3]);
 }
 
 static uint32_t
-hear_reset(struct rig *rig, int link, int32_t id)
+receive_reset(struct rig *rig, int link, int32_t id)
 {
-    return hear_frame(rig, link, NGHTTP2_RST_STREAM, id, 0);
+    return receive_frame(rig, link, NGHTTP2_RST_STREAM, id, 0);
 }
 
 /* Sends and empties `out`. */
@@ -296,7 +296,7 @@ static void
 answer(struct rig *rig, int link, int32_t id)
 {
     struct bytes out = {0};
-    (void)hear_frame(rig, link, NGHTTP2_DATA, id, 0);
+    (void)receive_frame(rig, link, NGHTTP2_DATA, id, 0);
     put_answer(&out, id);
     say(rig, link, &out);
 }
@@ -583,7 +583,7 @@ TEST_CASE(test_resets_on_a_kept_connection)
         assert_int_equal(setup((void **)&rig), 0);
         serve_one(rig);
         start(rig, &user);
-        (void)hear_frame(rig, 0, NGHTTP2_DATA, 3, 0);
+        (void)receive_frame(rig, 0, NGHTTP2_DATA, 3, 0);
         put_number(&out, NGHTTP2_RST_STREAM, 3, resets[i].code, 0);
         say(rig, 0, &out);
         wait_end(rig, &user, resets[i].end);
@@ -654,9 +654,9 @@ TEST_CASE_WITH(test_cancelled_call, setup, teardown)
     take_link(rig);
     put_settings(&out);
     say(rig, 0, &out);
-    (void)hear_frame(rig, 0, NGHTTP2_DATA, 1, 0);
+    (void)receive_frame(rig, 0, NGHTTP2_DATA, 1, 0);
     http2_call_cancel(user.call);
-    assert_int_equal(hear_reset(rig, 0, 1), NGHTTP2_CANCEL);
+    assert_int_equal(receive_reset(rig, 0, 1), NGHTTP2_CANCEL);
     assert_int_equal(user.ends, 0);
 }
 
@@ -666,7 +666,7 @@ TEST_CASE_WITH(test_early_answer, setup, teardown)
     struct rig *rig = *state;
     struct call_user user = {0};
     serve_one(rig);
-    assert_int_equal(hear_reset(rig, 0, 1), NGHTTP2_CANCEL);
+    assert_int_equal(receive_reset(rig, 0, 1), NGHTTP2_CANCEL);
     start(rig, &user);
     answer(rig, 0, 3);
     wait_end(rig, &user, HTTP_CALL_DONE);
@@ -691,7 +691,7 @@ TEST_CASE_WITH(test_data_after_the_end, setup, teardown)
     assert_int_equal(users[0].ends, 1);
     assert_int_equal(users[0].bytes, 5);
     assert_string_equal(users[0].status, "3");
-    assert_int_equal(hear_frame(rig, 0, NGHTTP2_GOAWAY, 0, 4), NGHTTP2_STREAM_CLOSED);
+    assert_int_equal(receive_frame(rig, 0, NGHTTP2_GOAWAY, 0, 4), NGHTTP2_STREAM_CLOSED);
 }
 
 /* A paused answer fills its stream's window, and no more; others go on. */
@@ -717,7 +717,7 @@ TEST_CASE_WITH(test_paused_answer, setup, teardown)
     wait_end(rig, &other, HTTP_CALL_DONE);
     user.pauses = false;
     http2_call_resume(user.call);
-    assert_int_equal(hear_frame(rig, 0, NGHTTP2_WINDOW_UPDATE, 1, 0), WINDOW_BYTES);
+    assert_int_equal(receive_frame(rig, 0, NGHTTP2_WINDOW_UPDATE, 1, 0), WINDOW_BYTES);
     put_data(&out, END_STREAM, 1, 1);
     say(rig, 0, &out);
     wait_end(rig, &user, HTTP_CALL_DONE);
@@ -742,7 +742,7 @@ TEST_CASE_WITH(test_server_that_ignores_a_window, setup, teardown)
     }
     wait_end(rig, &user, HTTP_CALL_BROKEN);
     assert_true(user.bytes <= WINDOW_BYTES + FRAME_MAX);
-    assert_int_equal(hear_reset(rig, 0, 1), NGHTTP2_FLOW_CONTROL_ERROR);
+    assert_int_equal(receive_reset(rig, 0, 1), NGHTTP2_FLOW_CONTROL_ERROR);
 }
 
 TEST_MAIN()

@@ -28,11 +28,11 @@ say_all(int fd, struct bytes *out)
 {
     size_t said = 0;
     while (said < out->used) {
-        char heard[4096];
+        char obtained[4096];
         struct pollfd look = {.fd = fd, .events = POLLIN | POLLOUT};
         if (poll(&look, 1, WAIT_S * 1000) <= 0)
             fail_msg("the server neither takes nor says anything");
-        if ((look.revents & POLLIN) != 0 && recv(fd, heard, sizeof(heard), MSG_DONTWAIT) == 0)
+        if ((look.revents & POLLIN) != 0 && recv(fd, obtained, sizeof(obtained), MSG_DONTWAIT) == 0)
             break;
         ssize_t sent = send(fd, out->data + said, out->used - said, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno != EAGAIN)
@@ -46,7 +46,7 @@ say_all(int fd, struct bytes *out)
 
 /* The next frame; false: the connection has ended. */
 static bool
-frame_hear(int fd, uint8_t head[FRAME_HEAD_BYTES], uint8_t payload[FRAME_MAX])
+frame_receive(int fd, uint8_t head[FRAME_HEAD_BYTES], uint8_t payload[FRAME_MAX])
 {
     ssize_t got = recv(fd, head, FRAME_HEAD_BYTES, MSG_WAITALL);
     if (got < 0 && errno != ECONNRESET)
@@ -68,14 +68,14 @@ fate_of(int fd, int32_t id, uint32_t *code)
     uint8_t head[FRAME_HEAD_BYTES];
     uint8_t payload[FRAME_MAX] = {0};
     *code = 0;
-    while (frame_hear(fd, head, payload)) {
-        int32_t told = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
+    while (frame_receive(fd, head, payload)) {
+        int32_t reported = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
         const uint8_t *error = head[3] == NGHTTP2_GOAWAY ? payload + 4 : payload;
-        if (head[3] == NGHTTP2_GOAWAY || (head[3] == NGHTTP2_RST_STREAM && told == id))
+        if (head[3] == NGHTTP2_GOAWAY || (head[3] == NGHTTP2_RST_STREAM && reported == id))
             *code = (uint32_t)(error[0] << 24 | error[1] << 16 | error[2] << 8 | error[3]);
         if (head[3] == NGHTTP2_GOAWAY && *code != NGHTTP2_NO_ERROR)
             return GONE;
-        if (told != id)
+        if (reported != id)
             continue;
         if (head[3] == NGHTTP2_RST_STREAM)
             return RESET;
@@ -196,7 +196,7 @@ TEST_CASE(test_bodies)
 
 /* The field of the answer's head. */
 static void
-hear_field(int fd, int32_t id, const char *wanted, char found[64])
+receive_field(int fd, int32_t id, const char *wanted, char found[64])
 {
     uint8_t head[FRAME_HEAD_BYTES];
     uint8_t payload[FRAME_MAX];
@@ -205,7 +205,7 @@ hear_field(int fd, int32_t id, const char *wanted, char found[64])
     int flags = 0;
     CHECK(nghttp2_hd_inflate_new(&inflater) == 0);
     do
-        assert_true(frame_hear(fd, head, payload));
+        assert_true(frame_receive(fd, head, payload));
     while (head[3] != NGHTTP2_HEADERS || head[8] != id);
     assert_int_not_equal(head[4] & END_STREAM, 0);
     size_t left = (size_t)head[1] << 8 | head[2];
@@ -259,7 +259,7 @@ TEST_CASE(test_refused_calls_of_grpc)
             assert_int_equal(fate_of(fd, 1, &code), ANSWERED);
             assert_int_not_equal(code, STATUS_200);
         } else {
-            hear_field(fd, 1, "grpc-status", found);
+            receive_field(fd, 1, "grpc-status", found);
             if (strcmp(found, calls[i].status) != 0)
                 fail_msg("%s: status %s", calls[i].what, found);
         }
@@ -431,8 +431,8 @@ TEST_CASE(test_floods)
                 floods[i].put(&out, round * FRAMES + j);
             goes_on = floods[i].is_read ? say_all(fd, &out) : say_deaf(fd, &out);
         }
-        bool is_told = refused(rig) >= wanted;
-        if (floods[i].is_read ? goes_on || !is_told : goes_on && !is_told)
+        bool is_reported = refused(rig) >= wanted;
+        if (floods[i].is_read ? goes_on || !is_reported : goes_on && !is_reported)
             fail_msg("%s: %d frames were taken", floods[i].what, round * FRAMES);
         close(fd);
         bytes_fini(&out);
@@ -469,7 +469,7 @@ TEST_CASE(test_prefaces)
     int fd = client(rig);
     say(fd, "P");
     say(fd, "RI * HTTP/2.0\r\n\r\nxx");
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_int_equal(answer.code, 505);
     answer_free(&answer);
     close(fd);
@@ -516,7 +516,7 @@ TEST_CASE(test_client_that_does_not_part)
     wait_opened(rig, 1);
     http_thread_post(rig->http, part, http_thread_server(rig->http));
     while (head[3] != NGHTTP2_GOAWAY)
-        assert_true(frame_hear(fd, head, payload));
+        assert_true(frame_receive(fd, head, payload));
     head_put(&out, END_STREAM, 3, now);
     assert_true(say_all(fd, &out));
     assert_int_equal(fate_of(fd, 3, &code), ANSWERED);

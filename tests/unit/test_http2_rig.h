@@ -286,7 +286,7 @@ setup2_hasty(void **state)
 
 /* ---- a client ---- */
 
-struct heard {
+struct obtained {
     int32_t id;
     int code;
     struct bytes body;
@@ -300,18 +300,18 @@ struct heard {
 struct client2 {
     int fd;
     nghttp2_session *session;
-    struct heard heard[STREAMS_MAX + 1];
+    struct obtained obtained[STREAMS_MAX + 1];
     size_t count;
-    bool was_told_to_go;
+    bool was_reported_to_go;
     int pongs;
 };
 
-static inline struct heard *
-heard_of(struct client2 *client, int32_t id)
+static inline struct obtained *
+received_of(struct client2 *client, int32_t id)
 {
     for (size_t i = 0; i < client->count; i++)
-        if (client->heard[i].id == id)
-            return &client->heard[i];
+        if (client->obtained[i].id == id)
+            return &client->obtained[i];
     fail_msg("stream %d was not asked for", id);
     return NULL;
 }
@@ -333,7 +333,7 @@ on_client_header(nghttp2_session *session, const nghttp2_frame *frame, const uin
 {
     (void)session, (void)name_bytes, (void)value_bytes, (void)flags;
     if (strcmp((const char *)name, ":status") == 0)
-        heard_of(context, frame->hd.stream_id)->code = atoi((const char *)value);
+        received_of(context, frame->hd.stream_id)->code = atoi((const char *)value);
     return 0;
 }
 
@@ -342,10 +342,10 @@ on_client_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_
                size_t bytes, void *context)
 {
     (void)flags;
-    struct heard *heard = heard_of(context, id);
-    bytes_put(&heard->body, data, bytes);
+    struct obtained *obtained = received_of(context, id);
+    bytes_put(&obtained->body, data, bytes);
     CHECK(nghttp2_session_consume_connection(session, bytes) == 0);
-    if (!heard->keeps_window)
+    if (!obtained->keeps_window)
         CHECK(nghttp2_session_consume_stream(session, id, bytes) == 0);
     return 0;
 }
@@ -354,9 +354,9 @@ static inline int
 on_client_close(nghttp2_session *session, int32_t id, uint32_t code, void *context)
 {
     (void)session;
-    struct heard *heard = heard_of(context, id);
-    heard->is_over = true;
-    heard->error = code;
+    struct obtained *obtained = received_of(context, id);
+    obtained->is_over = true;
+    obtained->error = code;
     return 0;
 }
 
@@ -366,7 +366,7 @@ on_client_frame(nghttp2_session *session, const nghttp2_frame *frame, void *cont
     (void)session;
     struct client2 *client = context;
     if (frame->hd.type == NGHTTP2_GOAWAY)
-        client->was_told_to_go = true;
+        client->was_reported_to_go = true;
     client->pongs += frame->hd.type == NGHTTP2_PING;
     return 0;
 }
@@ -376,14 +376,14 @@ on_client_body(nghttp2_session *session, int32_t id, uint8_t *to, size_t room, u
                nghttp2_data_source *source, void *context)
 {
     (void)session, (void)id, (void)context;
-    struct heard *heard = source->ptr;
-    if (heard->said_bytes == SIZE_MAX)
+    struct obtained *obtained = source->ptr;
+    if (obtained->said_bytes == SIZE_MAX)
         return NGHTTP2_ERR_DEFERRED;
-    size_t bytes = heard->said_bytes < room ? heard->said_bytes : room;
-    memcpy(to, heard->said, bytes);
-    heard->said += bytes;
-    heard->said_bytes -= bytes;
-    if (heard->said_bytes == 0)
+    size_t bytes = obtained->said_bytes < room ? obtained->said_bytes : room;
+    memcpy(to, obtained->said, bytes);
+    obtained->said += bytes;
+    obtained->said_bytes -= bytes;
+    if (obtained->said_bytes == 0)
         *flags |= NGHTTP2_DATA_FLAG_EOF;
     return (ssize_t)bytes;
 }
@@ -415,7 +415,7 @@ client2_close(struct client2 *client)
 {
     nghttp2_session_del(client->session);
     for (size_t i = 0; i < client->count; i++)
-        bytes_fini(&client->heard[i].body);
+        bytes_fini(&client->obtained[i].body);
     close(client->fd);
     free(client);
 }
@@ -428,23 +428,23 @@ field2(const char *name, const char *value)
 }
 
 /* Begins a request. `body` NULL: none. */
-static inline struct heard *
+static inline struct obtained *
 ask2(struct client2 *client, const char *method, const char *path, const char *body, size_t bytes)
 {
-    struct heard *heard = &client->heard[client->count++];
-    CHECK(client->count <= ARRAY_COUNT(client->heard));
+    struct obtained *obtained = &client->obtained[client->count++];
+    CHECK(client->count <= ARRAY_COUNT(client->obtained));
     const nghttp2_nv fields[] = {field2(":method", method), field2(":scheme", "http"),
                                  field2(":path", path), field2(":authority", "x"),
                                  field2("x-name", "named")};
-    const nghttp2_data_provider provider = {.source = {.ptr = heard},
+    const nghttp2_data_provider provider = {.source = {.ptr = obtained},
                                             .read_callback = on_client_body};
-    heard->said = body;
-    heard->said_bytes = bytes;
-    heard->id = nghttp2_submit_request(client->session, NULL, fields, ARRAY_COUNT(fields),
-                                       body != NULL ? &provider : NULL, NULL);
-    CHECK(heard->id > 0);
+    obtained->said = body;
+    obtained->said_bytes = bytes;
+    obtained->id = nghttp2_submit_request(client->session, NULL, fields, ARRAY_COUNT(fields),
+                                          body != NULL ? &provider : NULL, NULL);
+    CHECK(obtained->id > 0);
     CHECK(nghttp2_session_send(client->session) == 0);
-    return heard;
+    return obtained;
 }
 
 /* Reads once; false: the server has closed the connection. */
@@ -464,19 +464,19 @@ pump(struct client2 *client)
 }
 
 static inline void
-hear_all(struct client2 *client, struct heard *heard)
+receive_all(struct client2 *client, struct obtained *obtained)
 {
-    while (!heard->is_over)
+    while (!obtained->is_over)
         if (!pump(client))
             fail_msg("the server has closed the connection");
 }
 
 static inline void
-assert_heard(struct client2 *client, struct heard *heard, int code, const char *body)
+assert_received(struct client2 *client, struct obtained *obtained, int code, const char *body)
 {
-    hear_all(client, heard);
-    assert_int_equal(heard->code, code);
-    assert_int_equal(heard->error, NGHTTP2_NO_ERROR);
-    assert_int_equal(heard->body.used, strlen(body));
-    assert_memory_equal(heard->body.data != NULL ? heard->body.data : "", body, strlen(body));
+    receive_all(client, obtained);
+    assert_int_equal(obtained->code, code);
+    assert_int_equal(obtained->error, NGHTTP2_NO_ERROR);
+    assert_int_equal(obtained->body.used, strlen(body));
+    assert_memory_equal(obtained->body.data != NULL ? obtained->body.data : "", body, strlen(body));
 }

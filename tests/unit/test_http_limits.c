@@ -48,14 +48,14 @@ TEST_CASE(test_pools_are_apart)
     struct http_pool_options options = pool_options(rig, 60 * NS_PER_S);
     struct http_service service = service_of(rig);
     options.connections_max = FEW;
-    uint16_t crowded = rig_listen(rig, &options, &service);
+    uint16_t contended = rig_listen(rig, &options, &service);
     rig->port = rig_listen(rig, &options, &service);
     http_thread_start(rig->http);
     int quiet = client(rig);
     assert_served(quiet);
     int fds[8 * FEW];
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
-        assert_served(fds[i] = client_at(crowded, INADDR_LOOPBACK));
+        assert_served(fds[i] = client_at(contended, INADDR_LOOPBACK));
     assert_int_equal(evicted(rig), ARRAY_COUNT(fds) - FEW);
     assert_served(quiet); /* it is idle longer than any of the others */
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
@@ -104,7 +104,7 @@ TEST_CASE(test_unread_request_stays)
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
         fds[i] = client(rig);
     http_thread_start(rig->http); /* finds all of them, and accepts before it reads */
-    struct answer answer = hear(asks);
+    struct answer answer = receive(asks);
     assert_int_equal(answer.code, 200);
     answer_free(&answer);
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++)
@@ -131,7 +131,7 @@ TEST_CASE(test_address)
     }
     wait_opened(rig, FEW);
     int refused = client(rig);
-    struct answer answer = hear(refused);
+    struct answer answer = receive(refused);
     assert_int_equal(answer.code, 503);
     answer_free(&answer);
     assert_closed(refused);
@@ -194,7 +194,7 @@ timed_rig(int64_t header_ns, int64_t body_ns, int64_t write_ns)
 static void
 assert_late(struct rig *rig, int fd)
 {
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_int_equal(answer.code, 408);
     answer_free(&answer);
     assert_closed(fd);
@@ -370,12 +370,12 @@ TEST_CASE(test_everybody_has_a_turn)
     }
     say(other, "GET /mark HTTP/1.1\r\nHost: x\r\n\r\n");
     CHECK(sem_post(&rig->said) == 0);
-    struct answer answer = hear(other);
+    struct answer answer = receive(other);
     assert_in_range(marked.requests, 3, 2 + 1 + MANY / 10);
     assert_in_range(marked.connections, 2, 2 + MANY / 2);
     answer_free(&answer);
     for (int i = 0; i < MANY; i++) {
-        answer = hear(ahead);
+        answer = receive(ahead);
         answer_free(&answer);
         close(fds[i]);
     }

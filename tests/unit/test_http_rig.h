@@ -407,7 +407,7 @@ receive_head(int fd)
 }
 
 static inline struct answer
-hear(int fd)
+receive(int fd)
 {
     struct answer answer = receive_head(fd);
     const char *length = strstr(answer.head, "Content-Length: ");
@@ -426,7 +426,7 @@ static inline struct answer
 ask(int fd, const char *text)
 {
     say(fd, text);
-    return hear(fd);
+    return receive(fd);
 }
 
 static inline bool
@@ -455,7 +455,7 @@ static inline void
 assert_works(struct rig *rig)
 {
     int fd = client_saying(rig, "GET /now HTTP/1.1\r\nHost: x\r\n\r\n");
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_string_equal(answer.body, "now");
     answer_free(&answer);
     close(fd);
@@ -471,7 +471,7 @@ wait_works(struct rig *rig)
         int fd = client(rig);
         static const char text[] = "GET /now HTTP/1.1\r\nHost: x\r\n\r\n";
         (void)send(fd, text, sizeof(text) - 1, MSG_NOSIGNAL);
-        struct answer answer = hear(fd);
+        struct answer answer = receive(fd);
         code = answer.code;
         answer_free(&answer);
         close(fd);

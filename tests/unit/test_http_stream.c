@@ -298,7 +298,7 @@ TEST_CASE(test_pause)
     http_thread_post(talk->rig.http, resume, NULL);
     for (; sent < SENT_MAX; sent += PIECE_BYTES < SENT_MAX - sent ? PIECE_BYTES : SENT_MAX - sent)
         say_bytes(fd, piece, PIECE_BYTES < SENT_MAX - sent ? PIECE_BYTES : SENT_MAX - sent);
-    struct answer answer = hear(fd);
+    struct answer answer = receive(fd);
     assert_int_equal(strtoul(answer.body, NULL, 10), SENT_MAX);
     answer_free(&answer);
     free(piece);
@@ -346,7 +346,7 @@ TEST_CASE(test_early_answer)
         fd = client(&talk->rig);
         say(fd, head);
         say_bytes(fd, rest, sizeof(rest));
-        answer = hear(fd);
+        answer = receive(fd);
         assert_string_equal(answer.body, "early");
         answer_free(&answer);
         assert_closed(fd);

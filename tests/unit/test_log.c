@@ -48,7 +48,7 @@ close_pipe(struct rig *rig)
 /* A full row of numbers with a gap. */
 struct seen {
     uint64_t lines;
-    uint64_t told; /* missing, as the log says */
+    uint64_t reported; /* missing, as the log says */
     long last;
 };
 
@@ -58,7 +58,7 @@ look_at_line(struct seen *seen, const char *line)
     const char *number = strstr(line, "number=");
     const char *dropped = strstr(line, "log_resumed dropped=");
     if (dropped != NULL) {
-        seen->told += strtoull(dropped + strlen("log_resumed dropped="), NULL, 10);
+        seen->reported += strtoull(dropped + strlen("log_resumed dropped="), NULL, 10);
         return;
     }
     assert_non_null(number);
@@ -78,7 +78,7 @@ read_all(int fd)
     while (fgets(line, sizeof(line), file) != NULL) {
         assert_int_equal(line[strlen(line) - 1], '\n');
         look_at_line(&seen, line);
-        if (seen.lines + seen.told == LINES)
+        if (seen.lines + seen.reported == LINES)
             break;
     }
     fclose(file);
@@ -118,8 +118,8 @@ TEST_CASE(test_full_pipe_blocks_nobody)
     uint64_t dropped = log_dropped() - before;
     assert_true(dropped > 0 && dropped < LINES);
     struct seen seen = read_all(rig.pipe[0]);
-    assert_int_equal(seen.lines + seen.told, LINES);
-    assert_int_equal(seen.told, dropped);
+    assert_int_equal(seen.lines + seen.reported, LINES);
+    assert_int_equal(seen.reported, dropped);
     assert_int_equal(log_dropped() - before, dropped);
 
     for (int i = 0; i < LINES; i++)

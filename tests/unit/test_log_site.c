@@ -64,7 +64,7 @@ TEST_CASE(test_zero_is_no_limit)
 struct seen {
     int repeated;
     int others;
-    int told;
+    int reported;
     unsigned long long left_out;
 };
 
@@ -76,12 +76,12 @@ read_lines(FILE *file)
     rewind(file);
     while (fgets(line, sizeof(line), file) != NULL) {
         static const char prefix[] = " warn test log_left_out event=repeated lines=";
-        const char *told = strstr(line, prefix);
+        const char *reported = strstr(line, prefix);
         seen.repeated += strstr(line, " warn test repeated number=") != NULL;
         seen.others += strstr(line, " info test other number=") != NULL;
-        seen.told += told != NULL;
-        if (told != NULL)
-            seen.left_out += strtoull(told + strlen(prefix), NULL, 10);
+        seen.reported += reported != NULL;
+        if (reported != NULL)
+            seen.left_out += strtoull(reported + strlen(prefix), NULL, 10);
     }
     return seen;
 }
@@ -113,7 +113,7 @@ TEST_CASE(test_a_count_stands_for_what_was_left_out)
     assert_in_range(seen.repeated, LOG_SITE_LINES, LOG_SITE_LINES + MORE);
     assert_int_equal(seen.repeated + (int)seen.left_out, LOG_SITE_LINES + MORE);
     assert_int_equal(seen.left_out, log_left_out());
-    assert_true(seen.told > 0);
+    assert_true(seen.reported > 0);
 }
 
 TEST_MAIN()

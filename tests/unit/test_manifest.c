@@ -448,10 +448,10 @@ TEST_CASE(test_documents_attributes)
         assert_int_equal(manifest_read("f", other, strlen(other), &file, &error),
                          STATUS_INVALID_ARGUMENT);
         snprintf(other, sizeof(other), "%sX: is not a field of it", rows[i].name);
-        bool is_told = false;
+        bool is_reported = false;
         for (uint32_t k = 0; k < file.mistake_count; k++)
-            is_told = is_told || strstr(file.mistakes[k], other) != NULL;
-        if (!is_told)
+            is_reported = is_reported || strstr(file.mistakes[k], other) != NULL;
+        if (!is_reported)
             fail_msg("\"%s\" is no mistake: %s", other, file.mistakes[0]);
         manifest_file_free(&file);
     }

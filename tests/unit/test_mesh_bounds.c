@@ -123,7 +123,7 @@ TEST_CASE(test_call_waits_for_the_only_copy)
     assert_seen("serve 1 m1", 1);
 }
 
-TEST_CASE(test_call_is_told_of_the_maximum)
+TEST_CASE(test_call_is_reported_of_the_maximum)
 {
     instance("other", 900);
     bind("m1", (struct mesh_bounds){.copies_max = 1}, "other:loaded");

@@ -127,8 +127,8 @@ TEST_CASE(test_addresses)
     static const struct {
         const char *listen, *address;
         int port;
-        const char *told;  /* NULL: refused */
-        const char *store; /* NULL: memory */
+        const char *reported; /* NULL: refused */
+        const char *store;    /* NULL: memory */
     } cases[] = {
         {"port:8080", "10.1.2.3", 8080, "10.1.2.3:8080", NULL},
         {"port:0", "10.1.2.3", 41234, "10.1.2.3:41234", NULL},
@@ -149,7 +149,7 @@ TEST_CASE(test_addresses)
         {"unix:/x", "a:1", 0, "a:1", NULL},
     };
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
-        char told[MESH_ADDRESS_BYTES] = "";
+        char reported[MESH_ADDRESS_BYTES] = "";
         struct error error = ERROR_NONE;
         const struct config_mesh config = {
             .peers = {.items = {(char *)(uintptr_t)cases[i].listen}, .count = 1},
@@ -157,14 +157,14 @@ TEST_CASE(test_addresses)
             .store_kind = cases[i].store != NULL ? CONFIG_STORE_ENDPOINTS : CONFIG_STORE_MEMORY,
             .store_place = (char *)(uintptr_t)cases[i].store,
         };
-        enum status status = mesh_address_find(&config, cases[i].port, told, &error);
-        if (cases[i].told == NULL) {
+        enum status status = mesh_address_find(&config, cases[i].port, reported, &error);
+        if (cases[i].reported == NULL) {
             assert_int_equal(status, STATUS_FAILED_PRECONDITION);
             assert_non_null(strstr(error.text, "address"));
             continue;
         }
         assert_int_equal(status, STATUS_OK);
-        assert_string_equal(told, cases[i].told);
+        assert_string_equal(reported, cases[i].reported);
     }
 }
 

@@ -26,7 +26,7 @@ come_back(void)
     set_session(session);
 }
 
-TEST_CASE(test_holders_rewrite_their_records)
+TEST_CASE(test_owners_rewrite_their_records)
 {
     instance("other", 500);
     put("m1", "");

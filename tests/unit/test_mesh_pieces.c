@@ -120,7 +120,7 @@ TEST_CASE(test_window_and_bound)
     assert_int_equal(atomic_load(&owner.came), WINDOW_PIECES);
     assert_int_equal(number, WINDOW_PIECES + UNREAD_MAX / COST);
     assert_int_equal(put(&owner, number), STATUS_RESOURCE_EXHAUSTED);
-    assert_false(mesh_pieces_is_crowded(owner.pieces)); /* its own limit */
+    assert_false(mesh_pieces_is_full(owner.pieces)); /* its own limit */
     assert_true(end(&owner, STATUS_RESOURCE_EXHAUSTED, "too slow", 0));
     take(&owner, UNREAD_MAX / COST - 1);
     assert_int_equal(owner.ends, 0);
@@ -167,9 +167,9 @@ TEST_CASE(test_all_of_the_node_hold_so_much)
         most++;
     assert_int_equal(most, (MESH_PIECES_HELD_MAX >> 20) - 1); /* each costs more than its bytes */
     assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_OK); /* one in any case */
-    assert_false(mesh_pieces_is_crowded(owner[1].pieces));
+    assert_false(mesh_pieces_is_full(owner[1].pieces));
     assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX), STATUS_RESOURCE_EXHAUSTED);
-    assert_true(mesh_pieces_is_crowded(owner[1].pieces));
+    assert_true(mesh_pieces_is_full(owner[1].pieces));
     assert_int_equal(put_large(&owner[1], MESH_PIECES_HELD_MAX + ((uint64_t)2 << 20)), STATUS_OK);
     assert_true(end(&owner[1], STATUS_OK, "", 0)); /* nor is there room for its message */
     mesh_pieces_cancel(&owner[1].request);

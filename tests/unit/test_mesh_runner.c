@@ -77,7 +77,7 @@ measure(void *context, enum runner_measure measure, uint64_t value)
     node->measured_last[measure] = value;
 }
 
-TEST_CASE(what_is_measured_is_told)
+TEST_CASE(what_is_measured_is_reported)
 {
     struct node *node = node_open(0, "one", (struct runner_options){.on_measure = measure});
     node_runtime_ready(node, ROOM);
@@ -319,7 +319,7 @@ TEST_CASE(a_waiting_call_ends_at_its_deadline)
 
 /* ---- the runtime ---- */
 
-TEST_CASE(a_load_that_fails_is_told)
+TEST_CASE(a_load_that_fails_is_reported)
 {
     struct node *node = node_ready(0, "one");
     char text[ID_MAX];
@@ -493,7 +493,7 @@ TEST_CASE(nothing_is_written_without_a_session)
     assert_int_equal(asker->end, MESH_END_OK);
 }
 
-TEST_CASE(settings_are_told)
+TEST_CASE(settings_are_reported)
 {
     struct node *node = node_watched(0, "one", 0);
     write_raw(node, STORE_CONFIG, "scaleup_rpm_threshold", "100");

@@ -72,8 +72,8 @@ on_peer_gone(void *context, const char *instance)
 
 /* As the store would report it. */
 static void
-tell(const struct node *node, enum store_table table, const char *id, const char *value,
-     uint64_t revision)
+notify(const struct node *node, enum store_table table, const char *id, const char *value,
+       uint64_t revision)
 {
     const struct store_events events = runner_events(node->runner);
     events.on_put(events.context, &(struct store_record){.table = table,
@@ -93,7 +93,7 @@ notify_two(const struct node *node, int used_units, uint64_t revision)
 {
     char value[160];
     snprintf(value, sizeof(value), TWO, used_units);
-    tell(node, STORE_INSTANCES, "two", value, revision);
+    notify(node, STORE_INSTANCES, "two", value, revision);
 }
 
 static struct node *node;

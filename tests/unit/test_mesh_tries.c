@@ -64,7 +64,8 @@ refuse(uint32_t call)
 {
     step((struct mesh_event){
         .kind = MESH_TRY_ENDED,
-        .tried = {.call = call, .number = numbers[call], .end = MESH_END_NOT_HERE, .told = true}});
+        .tried = {
+            .call = call, .number = numbers[call], .end = MESH_END_NOT_HERE, .reported = true}});
 }
 
 TEST_CASE(test_refusal_of_the_only_runtime_ends_a_call)

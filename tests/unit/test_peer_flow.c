@@ -165,9 +165,9 @@ static void
 talk_on_ended(struct peer_request *request, uint32_t number, const struct runner_end *end,
               const struct rpc_answer *answer)
 {
-    struct peer_flow_end as_told;
-    peer_flow_detach(request->flow, end, answer, &as_told);
-    ask_ended(request, number, &as_told.end, as_told.answer);
+    struct peer_flow_end as_reported;
+    peer_flow_detach(request->flow, end, answer, &as_reported);
+    ask_ended(request, number, &as_reported.end, as_reported.answer);
 }
 
 static const struct peer_request_type talk_type = {

@@ -122,8 +122,8 @@ struct house {
     struct job jobs[JOBS_MAX]; /* what is served; what is held stays */
     unsigned job_count;
     unsigned held;
-    unsigned answered; /* by the pipeline */
-    bool lets_go;      /* of what it holds */
+    unsigned answered;   /* by the pipeline */
+    bool releases_first; /* of what it holds */
     bool ends;
     bool is_stopping;
     unsigned cancelled;
@@ -231,7 +231,7 @@ static inline bool
 house_next(struct house *house, struct job *job)
 {
     for (unsigned i = 0; i < house->job_count; i++)
-        if (!house_holds(house->jobs[i].request) || house->lets_go) {
+        if (!house_holds(house->jobs[i].request) || house->releases_first) {
             *job = house->jobs[i];
             house->held -= house_holds(job->request);
             house->jobs[i] = house->jobs[--house->job_count];
@@ -381,7 +381,7 @@ house_stop(struct house *house)
 {
     house_begin_stop(house);
     pthread_mutex_lock(&rig_lock);
-    house->lets_go = house->ends = true;
+    house->releases_first = house->ends = true;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
     pthread_join(house->pipeline, NULL);

@@ -156,7 +156,7 @@ TEST_CASE(test_cancelled_there_too)
     assert_false(caller->to.abandon(caller->to.context, &asks[0]->call, 7)); /* not twice */
     RIG_WAIT(house->cancelled == MANY / 2);
     pthread_mutex_lock(&rig_lock);
-    house->lets_go = true;
+    house->releases_first = true;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
     for (size_t i = 1; i < MANY; i += 2)
@@ -233,7 +233,7 @@ TEST_CASE(test_peer_moves)
     ask_send(caller, ask);
     RIG_WAIT(second->held == 1);
     pthread_mutex_lock(&rig_lock);
-    first->lets_go = second->lets_go = true;
+    first->releases_first = second->releases_first = true;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
     check_echoed(held, 10); /* by the first, all the same */

@@ -149,7 +149,7 @@ TEST_CASE(test_refused)
     check_ends(caller, house->address, PEER_CANCEL, PEER_CANCEL, STATUS_FAILED_PRECONDITION, ALONE);
     hostile_to = "b";
     pthread_mutex_lock(&rig_lock);
-    house->lets_go = true;
+    house->releases_first = true;
     pthread_cond_broadcast(&rig_changed);
     pthread_mutex_unlock(&rig_lock);
     RIG_WAIT(held->ended == 1); /* others do not notice */

@@ -390,10 +390,10 @@ check_survivor(struct rig *rig, uint32_t number)
     }
     if (call->status != STATUS_UNAVAILABLE || strstr(call->text, "begun to answer") == NULL)
         fail_msg("%s", call->text);
-    char told[64];
-    snprintf(told, sizeof(told), "(%u pieces", seen[number].pieces);
-    if (seen[number].pieces > 0 && strstr(call->text, told) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", call->text, told);
+    char reported[64];
+    snprintf(reported, sizeof(reported), "(%u pieces", seen[number].pieces);
+    if (seen[number].pieces > 0 && strstr(call->text, reported) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", call->text, reported);
     assert_true(seen[number].pieces <= wanted[number]);
     ended_broken++;
 }

@@ -450,7 +450,7 @@ TEST_CASE(test_server_back_pressure)
     client_stage_stop(&stage);
 }
 
-TEST_CASE(test_sent_is_told)
+TEST_CASE(test_sent_is_reported)
 {
     struct client_stage stage = client_stage_start(with_any);
     struct rig *rig = stage.rig;

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "test_rpc_crowd.h"
+#include "test_rpc_burst.h"
 #include "test_rpc_rig.h"
 
 /* ---- a connection by hand ---- */
@@ -292,8 +292,8 @@ stop_with_calls_under_way(size_t queue_count)
 {
     struct rig *rig = rig_start(queue_count, NULL);
     enum { CALLS = 2000 };
-    struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Hold", CALLS);
-    crowd_until(crowd, rig, &rig->held_count, CALLS);
+    struct burst *burst = burst_start(rig->unix_target, "/t.T/Hold", CALLS);
+    burst_until(burst, rig, &rig->held_count, CALLS);
     rpc_server_stop(rig->server);
     struct caller late;
     caller_open(&late, rig->tcp_target, "/t.T/Echo");
@@ -302,7 +302,7 @@ stop_with_calls_under_way(size_t queue_count)
     for (unsigned i = 0; i < CALLS; i++)
         rig_end_held(rig, i, STATUS_ABORTED, "in time");
     unsigned statuses[STATUS_COUNT];
-    crowd_end(crowd, statuses);
+    burst_end(burst, statuses);
     assert_int_equal(statuses[STATUS_ABORTED], CALLS);
     assert_int_equal(rig_read(rig, &rig->cancels), 0);
     rig_join(rig);
@@ -319,8 +319,8 @@ TEST_CASE(test_cancel_all)
 {
     struct rig *rig = rig_start(2, NULL);
     enum { CALLS = 1000 };
-    struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Hold", CALLS);
-    crowd_until(crowd, rig, &rig->held_count, CALLS);
+    struct burst *burst = burst_start(rig->unix_target, "/t.T/Hold", CALLS);
+    burst_until(burst, rig, &rig->held_count, CALLS);
     rpc_server_stop(rig->server);
     rpc_server_cancel_all(rig->server);
     rig_wait(rig, &rig->cancels, CALLS);
@@ -333,7 +333,7 @@ TEST_CASE(test_cancel_all)
     for (unsigned i = 0; i < CALLS; i++)
         rig_end_held(rig, i, STATUS_ABORTED, "nobody reads this");
     unsigned statuses[STATUS_COUNT];
-    crowd_end(crowd, statuses);
+    burst_end(burst, statuses);
     assert_int_equal(statuses[STATUS_OK], 0);
     assert_int_equal(rig_read(rig, &rig->cancels), CALLS);
     rig_join(rig);
@@ -367,19 +367,19 @@ TEST_CASE(test_stop_races_with_calls)
 {
     for (unsigned round = 0; round < 10; round++) {
         struct rig *rig = rig_start(1 + round % 2, NULL);
-        struct crowd *crowd = crowd_start(rig->unix_target, "/t.T/Echo", 1000);
-        crowd_until(crowd, rig, &rig->messages, 1);
+        struct burst *burst = burst_start(rig->unix_target, "/t.T/Echo", 1000);
+        burst_until(burst, rig, &rig->messages, 1);
         rpc_server_stop(rig->server);
         if (round % 3 == 2)
             rpc_server_cancel_all(rig->server);
         if (round % 5 == 4)
-            crowd_cancel(crowd);
-        while (crowd->taken < crowd->count && crowd_take(crowd, clock_now_ns() + NS_PER_S))
+            burst_cancel(burst);
+        while (burst->taken < burst->count && burst_take(burst, clock_now_ns() + NS_PER_S))
             continue;
-        if (crowd->taken < crowd->count)
+        if (burst->taken < burst->count)
             rpc_server_cancel_all(rig->server);
         unsigned statuses[STATUS_COUNT];
-        crowd_end(crowd, statuses);
+        burst_end(burst, statuses);
         assert_int_equal(
             statuses[STATUS_OK] + statuses[STATUS_UNAVAILABLE] + statuses[STATUS_CANCELLED], 1000);
         rig_join(rig);

@@ -411,23 +411,23 @@ TEST_CASE(test_timers)
 /* The last report of on_state. */
 struct state_watcher {
     struct rpc_client *client;
-    atomic_int told;
+    atomic_int reported;
 };
 
 static void
 on_state(void *context)
 {
     struct state_watcher *watcher = context;
-    atomic_store(&watcher->told, (int)rpc_client_state(watcher->client));
+    atomic_store(&watcher->reported, (int)rpc_client_state(watcher->client));
 }
 
 static void
-wait_told(struct state_watcher *watcher, enum rpc_client_state wanted)
+wait_reported(struct state_watcher *watcher, enum rpc_client_state wanted)
 {
     int64_t give_up_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
-    while (atomic_load(&watcher->told) != (int)wanted) {
+    while (atomic_load(&watcher->reported) != (int)wanted) {
         if (clock_now_ns() > give_up_ns)
-            fail_msg("told %d, not %d", atomic_load(&watcher->told), wanted);
+            fail_msg("told %d, not %d", atomic_load(&watcher->reported), wanted);
         sched_yield();
     }
 }
@@ -511,14 +511,14 @@ TEST_CASE(test_server_killed_and_back)
     }
     /* Also seen when there is no call to notice it. */
     elsewhere_wait(&elsewhere, side, client);
-    wait_told(&watcher, RPC_CLIENT_READY);
+    wait_reported(&watcher, RPC_CLIENT_READY);
     elsewhere_kill(&elsewhere);
-    wait_told(&watcher, RPC_CLIENT_IDLE);
+    wait_reported(&watcher, RPC_CLIENT_IDLE);
     rpc_client_connect(client);
-    wait_told(&watcher, RPC_CLIENT_FAILING);
+    wait_reported(&watcher, RPC_CLIENT_FAILING);
     /* It goes on trying by itself. */
     elsewhere_spawn(&elsewhere);
-    wait_told(&watcher, RPC_CLIENT_READY);
+    wait_reported(&watcher, RPC_CLIENT_READY);
     rpc_client_destroy(client);
     side_stop(side);
     elsewhere_kill(&elsewhere);

@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "test_rpc_crowd.h"
+#include "test_rpc_burst.h"
 #include "test_rpc_rig.h"
 
 #define TEXT "closing down"
@@ -204,7 +204,7 @@ TEST_CASE(test_end_does_not_wait_for_ever)
 
 /* Callers that replace each call that is over by another one. */
 struct storm {
-    struct crowd *crowd;
+    struct burst *burst;
     const char *method;
     atomic_bool is_over;
 };
@@ -214,11 +214,11 @@ run_storm(void *context)
 {
     struct storm *storm = context;
     while (!atomic_load(&storm->is_over)) {
-        struct crowd_call *call = crowd_take(storm->crowd, clock_now_ns() + NS_PER_MS);
+        struct burst_call *call = burst_take(storm->burst, clock_now_ns() + NS_PER_MS);
         if (call == NULL)
             continue;
-        storm->crowd->count++;
-        crowd_start_call(storm->crowd, call, storm->method);
+        storm->burst->count++;
+        burst_start_call(storm->burst, call, storm->method);
     }
     return NULL;
 }
@@ -230,8 +230,8 @@ end_in_a_storm(unsigned round, const char *method, bool quiet)
     enum { OUTSTANDING = 100 };
     struct rig *rig = rig_start(1 + round % 2, NULL);
     struct storm storm = {.method = method};
-    storm.crowd =
-        crowd_start(round % 3 == 0 ? rig->tcp_target : rig->unix_target, method, OUTSTANDING);
+    storm.burst =
+        burst_start(round % 3 == 0 ? rig->tcp_target : rig->unix_target, method, OUTSTANDING);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, run_storm, &storm), 0);
     rig_wait(rig, &rig->messages, 3 * OUTSTANDING);
@@ -241,9 +241,9 @@ end_in_a_storm(unsigned round, const char *method, bool quiet)
     end_and_join(rig);
     atomic_store(&storm.is_over, true);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    unsigned count = storm.crowd->count;
+    unsigned count = storm.burst->count;
     unsigned statuses[STATUS_COUNT];
-    crowd_end(storm.crowd, statuses);
+    burst_end(storm.burst, statuses);
     assert_int_equal(statuses[STATUS_OK] + statuses[STATUS_UNAVAILABLE], count);
     rig_wait(rig, &rig->released, rig->messages);
     rig_destroy(rig);

@@ -152,18 +152,18 @@ TEST_CASE(test_status_in_each_situation)
 {
     const struct serving_wanted wanted = {.owner = "isvc", .model = "m", .format = "f"};
     for (size_t i = 0; i < ARRAY_COUNT(situations); i++) {
-        struct serving_status told;
+        struct serving_status reported;
         print_message("row %zu\n", i);
         assert_int_equal(
-            serving_reconcile(&wanted, situations[i].support, &situations[i].observed, &told),
+            serving_reconcile(&wanted, situations[i].support, &situations[i].observed, &reported),
             situations[i].act);
-        assert_string_equal(told.transition, situations[i].transition);
-        assert_string_equal(told.active, situations[i].active);
-        assert_string_equal(told.target, situations[i].target);
-        assert_int_equal(told.available, situations[i].available);
-        assert_int_equal(told.reason == NULL, situations[i].reason == NULL);
-        if (told.reason != NULL)
-            assert_string_equal(told.reason, situations[i].reason);
+        assert_string_equal(reported.transition, situations[i].transition);
+        assert_string_equal(reported.active, situations[i].active);
+        assert_string_equal(reported.target, situations[i].target);
+        assert_int_equal(reported.available, situations[i].available);
+        assert_int_equal(reported.reason == NULL, situations[i].reason == NULL);
+        if (reported.reason != NULL)
+            assert_string_equal(reported.reason, situations[i].reason);
     }
 }
 
@@ -171,13 +171,13 @@ TEST_CASE(test_texts_of_the_documents)
 {
     const struct serving_observed none = NONE;
     struct serving_wanted wanted = {.owner = "isvc", .model = "m", .format = "f"};
-    struct serving_status told;
-    serving_reconcile(&wanted, SERVING_NO_RUNTIME, &none, &told);
-    assert_string_equal(told.message,
+    struct serving_status reported;
+    serving_reconcile(&wanted, SERVING_NO_RUNTIME, &none, &reported);
+    assert_string_equal(reported.message,
                         "No ServingRuntime supports specified model type and/or protocol");
     wanted.form = SERVING_PREDICTOR;
-    serving_reconcile(&wanted, SERVING_NO_RUNTIME, &none, &told);
-    assert_string_equal(told.message, "No ServingRuntime supports specified model type");
+    serving_reconcile(&wanted, SERVING_NO_RUNTIME, &none, &reported);
+    assert_string_equal(reported.message, "No ServingRuntime supports specified model type");
 }
 
 /* A node that takes the type has come: the model is loaded without a call. */
@@ -185,10 +185,10 @@ TEST_CASE(test_wait_ends_in_a_load)
 {
     const struct serving_observed idle = AT(SERVING_NOT_LOADED);
     struct serving_wanted wanted = {.owner = "isvc", .model = "m", .format = "f"};
-    struct serving_status told;
-    assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &idle, &told), SERVING_KEEP);
+    struct serving_status reported;
+    assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &idle, &reported), SERVING_KEEP);
     wanted.waited = true;
-    assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &idle, &told), SERVING_SET);
+    assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &idle, &reported), SERVING_SET);
 }
 
 /* R7: a change of the annotations is the model's at once, and that of its target. */
@@ -197,19 +197,22 @@ TEST_CASE(test_bounds_are_set)
     struct serving_observed at = AT(SERVING_LOADED);
     struct serving_observed moves = ON(SERVING_MOVING, SERVING_LOADING);
     struct serving_wanted wanted = {.owner = "isvc", .model = "m", .format = "f"};
-    struct serving_status told;
+    struct serving_status reported;
     const struct serving_bounds rows[] = {{.copies_min = 1}, {.copies_max = 1}, {.size_mib = 1}};
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         wanted.bounds = rows[i];
         at.active_model.bounds = moves.target_model.bounds = (struct serving_bounds){0};
-        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &at, &told), SERVING_SET);
-        assert_int_equal(serving_reconcile(&wanted, SERVING_WAITS, &at, &told), SERVING_SET);
-        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &moves, &told), SERVING_SET);
-        assert_string_equal(told.transition, "InProgress");
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &at, &reported),
+                         SERVING_SET);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_WAITS, &at, &reported), SERVING_SET);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &moves, &reported),
+                         SERVING_SET);
+        assert_string_equal(reported.transition, "InProgress");
         at.active_model.bounds = moves.target_model.bounds = rows[i];
-        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &at, &told), SERVING_KEEP);
-        assert_int_equal(serving_reconcile(&wanted, SERVING_WAITS, &at, &told), SERVING_KEEP);
-        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &moves, &told),
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &at, &reported),
+                         SERVING_KEEP);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_WAITS, &at, &reported), SERVING_KEEP);
+        assert_int_equal(serving_reconcile(&wanted, SERVING_SUPPORTED, &moves, &reported),
                          SERVING_KEEP);
     }
 }

@@ -80,12 +80,12 @@ TEST_CASE_WITH(test_spin_budget, NULL, NULL)
     struct spin spin;
     spin_init(&spin, 0);
     spin_rewarded(&spin);
-    spin_in_vain(&spin);
+    spin_failed(&spin);
     spin_after_sleep(&spin, 0);
     assert_int_equal(spin.budget_ns, 0); /* never */
     spin_init(&spin, 10000);
     assert_int_equal(spin.budget_ns, SPIN_BUDGET_MIN_NS);
-    spin_in_vain(&spin);
+    spin_failed(&spin);
     assert_int_equal(spin.budget_ns, SPIN_BUDGET_MIN_NS);
     spin_rewarded(&spin);
     assert_int_equal(spin.budget_ns, 2000);
@@ -99,11 +99,11 @@ TEST_CASE_WITH(test_spin_budget, NULL, NULL)
     assert_int_equal(spin.budget_ns, 10000);
     spin_rewarded(&spin);
     assert_int_equal(spin.budget_ns, 10000);
-    spin_in_vain(&spin);
+    spin_failed(&spin);
     assert_int_equal(spin.budget_ns, 5000);
     spin_init(&spin, 500);
     assert_int_equal(spin.budget_ns, 500);
-    spin_in_vain(&spin);
+    spin_failed(&spin);
     assert_int_equal(spin.budget_ns, 500);
 }
 

@@ -87,7 +87,7 @@ client_region_come(struct client_region *client_region, struct rig *lane, uint32
 
 /* The worker's next report on a client region. */
 static inline struct handshake_client_region
-hear(const struct rig *lane, uint32_t stage, uint32_t index)
+receive(const struct rig *lane, uint32_t stage, uint32_t index)
 {
     int control = lane->workers[stage][index].control;
     struct pollfd said = {.fd = control, .events = POLLIN};
@@ -105,7 +105,7 @@ static inline void
 expect_word(const struct client_region *client_region, uint32_t stage, uint32_t index,
             enum handshake_client_region_event event)
 {
-    struct handshake_client_region message = hear(client_region->lane, stage, index);
+    struct handshake_client_region message = receive(client_region->lane, stage, index);
     if (message.event != (uint32_t)event)
         fail_msg("event %u instead of %u: %s", message.event, event, message.text);
     assert_int_equal(message.number, client_region->number);

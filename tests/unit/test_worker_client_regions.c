@@ -321,12 +321,12 @@ TEST_CASE(test_client_repairs_after_a_death)
     struct repair_report report;
     struct error error = ERROR_NONE;
     const struct repair_dead worker = {owner, 0, index};
-    const struct repair_dead guest = {owner, STAGES_MAX, 0};
+    const struct repair_dead sharer = {owner, STAGES_MAX, 0};
     assert_int_equal(
         region_repair(&lane->region, &worker, OWNER_COORDINATOR, &judge, &report, &error),
         STATUS_OK);
     assert_int_equal(report.run_again, 0);
-    assert_int_equal(region_repair(&client_region.rig.region, &guest, OWNER_COORDINATOR, &judge,
+    assert_int_equal(region_repair(&client_region.rig.region, &sharer, OWNER_COORDINATOR, &judge,
                                    &report, &error),
                      STATUS_OK);
     assert_int_equal(report.run_again, 1);
@@ -513,9 +513,9 @@ TEST_CASE(test_descriptors_change_while_read)
         pthread_join(thread, NULL);
         struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_DISCARD);
         announce(lane, &word, -1);
-        struct handshake_client_region said = hear(lane, 0, 0);
+        struct handshake_client_region said = receive(lane, 0, 0);
         if (said.event == CLIENT_REGION_LOST)
-            said = hear(lane, 0, 0);
+            said = receive(lane, 0, 0);
         assert_int_equal(said.event, CLIENT_REGION_CLOSED);
         region_detach(&client_region.rig.region);
     }

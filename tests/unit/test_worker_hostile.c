@@ -83,7 +83,7 @@ TEST_CASE(test_descending_classes_are_refused)
     header->checksum = region_checksum(header);
     struct handshake_client_region word = word_of(&client_region, CLIENT_REGION_OPEN);
     announce(lane, &word, client_region.rig.region.fd);
-    struct handshake_client_region said = hear(lane, 0, 0);
+    struct handshake_client_region said = receive(lane, 0, 0);
     assert_int_equal(said.event, CLIENT_REGION_LOST);
     assert_non_null(strstr(said.text, "size class 1"));
     assert_int_equal(rig_call(lane, (struct rig_request){.command = PROBE_ECHO}).status, STATUS_OK);
@@ -207,10 +207,10 @@ hostile_goes(struct client_region *client_region)
     announce(client_region->lane, &word, -1);
     for (uint32_t i = 0; i < client_region->lane->stage_count; i++) {
         for (uint32_t k = 0; k < rig_worker_count(client_region->lane, i); k++) {
-            struct handshake_client_region said = hear(client_region->lane, i, k);
+            struct handshake_client_region said = receive(client_region->lane, i, k);
             if (said.event == CLIENT_REGION_LOST) {
                 lost++;
-                said = hear(client_region->lane, i, k);
+                said = receive(client_region->lane, i, k);
             }
             assert_int_equal(said.event, CLIENT_REGION_CLOSED);
             assert_int_equal(said.serial, client_region->serial);

@@ -177,7 +177,7 @@ TEST_CASE(test_wrong_descriptors)
 
 /* ---- ready ---- */
 
-TEST_CASE(test_ready_tells_what_the_modelet_is)
+TEST_CASE(test_ready_notifies_what_the_modelet_is)
 {
     struct rig *rig = rig_open(
         &(struct rig_stage){.modelet = "probe", .param_name = "describe", .param_value = "inputs"},

@@ -277,19 +277,19 @@ TEST_CASE(test_engines)
         pid_t pid = rig->workers[0][0].pid;
         rig_load(rig, 100, path, "");
         uint64_t before = smaps(pid, "", "Rss");
-        uint64_t told = 0;
+        uint64_t reported = 0;
         for (uint32_t k = 1; k <= MODELS; k++) {
             const struct handshake_model_said *said = rig_load(rig, k, path, "");
             assert_int_equal(said->input_count, 1);
             if (has_jemalloc(rig))
                 assert_between(said->bytes, engines[i].least, engines[i].most);
-            told += said->bytes + said->mapped_bytes;
+            reported += said->bytes + said->mapped_bytes;
         }
         uint64_t grown = smaps(pid, "", "Rss") - before;
         print_message("%s: %llu bytes each, %llu by the machine\n", engines[i].file,
-                      (unsigned long long)told / MODELS, (unsigned long long)grown / MODELS);
+                      (unsigned long long)reported / MODELS, (unsigned long long)grown / MODELS);
         if (has_jemalloc(rig)) {
-            assert_between(told, grown * 3 / 4, grown * 3 / 2);
+            assert_between(reported, grown * 3 / 4, grown * 3 / 2);
             uint64_t left = 0;
             for (uint32_t k = 1; k <= MODELS; k++)
                 left = rig_unload(rig, k)->leaked_bytes;

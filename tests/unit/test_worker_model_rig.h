@@ -36,7 +36,7 @@ rig_notify(struct rig *rig, uint32_t index, const struct handshake_model *order)
     struct shm_worker *entry = region_worker(&rig->region, 0, index);
     if (handshake_send(rig->workers[0][index].models, order, sizeof(*order), &error) != STATUS_OK)
         fail_msg("order: %s", error.text);
-    atomic_fetch_add(&entry->models_told, 1);
+    atomic_fetch_add(&entry->models_reported, 1);
     doorbell_ring(&entry->bell);
 }
 

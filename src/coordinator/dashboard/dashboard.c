@@ -44,7 +44,7 @@ struct dashboard {
     struct viewers *viewers;
     uint32_t pause_s; /* until the next look at the counters */
     bool is_parting;
-    uint64_t told_event; /* the newest in the last sample */
+    uint64_t reported_event; /* the newest in the last sample */
 };
 
 static bool
@@ -70,7 +70,8 @@ write_sample(struct dashboard *dashboard, const struct snapshot *now, struct byt
     json_name(&json, "methods");
     meters_json(dashboard->options.meters, &json);
     json_name(&json, "events");
-    dashboard->told_event = recent_events_json(dashboard->events, dashboard->told_event, &json);
+    dashboard->reported_event =
+        recent_events_json(dashboard->events, dashboard->reported_event, &json);
     json_close(&json, '}');
 }
 

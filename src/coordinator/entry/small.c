@@ -15,7 +15,7 @@ small_is_of_model(const char *method, enum oip_method *which)
 
 struct asking {
     const struct small_ask *ask;
-    struct target_told told; /* of the called model, until the answer is packed */
+    struct target_reported reported; /* of the called model, until the answer is packed */
 };
 
 static bool
@@ -32,7 +32,7 @@ describe(void *context, const struct oip_named *named, struct oip_model_info *in
     struct asking *asking = context;
     const struct small_ask *ask = asking->ask;
     const struct oip_named meant = {ask->id != NULL ? ask->id : named->name, named->version};
-    enum status status = target_notify(ask->scope, &meant, info, ready, &asking->told, error);
+    enum status status = target_notify(ask->scope, &meant, info, ready, &asking->reported, error);
     return status == STATUS_OK || !ask->was_here
                ? status
                : error_set(error, STATUS_UNAVAILABLE, "the model has just been unloaded");
@@ -46,6 +46,6 @@ small_answer(enum oip_method method, const struct small_ask *ask,
     struct asking asking = {.ask = ask};
     struct oip_node node = {ask->server_name, node_is_ready, describe, &asking};
     enum status status = oip_answer(method, &node, message, response, response_bytes, error);
-    target_forget(&asking.told);
+    target_forget(&asking.reported);
     return status;
 }

@@ -301,7 +301,7 @@ ask_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, stru
 
 enum status
 dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
-             const struct dispatch_question *question, struct dispatch_told *told,
+             const struct dispatch_question *question, struct dispatch_reported *reported,
              struct error *error)
 {
     enum oip_method method = question->method;
@@ -309,10 +309,10 @@ dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
     struct meant meant;
     enum status status = STATUS_OK;
     meant_init(&meant);
-    *told = (struct dispatch_told){.response = NULL};
+    *reported = (struct dispatch_reported){.response = NULL};
     if (of_model && dispatch->mesh != NULL)
         status = ask_in_mesh(dispatch, inbound, &meant, error);
-    told->is_elsewhere = meant.elsewhere;
+    reported->is_elsewhere = meant.elsewhere;
     if (status != STATUS_OK || meant.elsewhere)
         return status;
     struct target_id *id = &meant.named.id;
@@ -322,7 +322,7 @@ dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
                                   .server_name = dispatch->server_name,
                                   .id = id->bytes > 0 ? id->text : NULL,
                                   .node_is_ready = question->node_is_ready};
-    return status == STATUS_OK ? small_answer(method, &ask, inbound->message, &told->response,
-                                              &told->response_bytes, error)
+    return status == STATUS_OK ? small_answer(method, &ask, inbound->message, &reported->response,
+                                              &reported->response_bytes, error)
                                : status;
 }

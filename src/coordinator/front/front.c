@@ -436,20 +436,20 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
 {
     counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
-    struct dispatch_told told;
+    struct dispatch_reported reported;
     struct inbound inbound = inbound_of(call, message);
     const struct dispatch_question question = {method, atomic_load(&front->node_ready)};
-    enum status status = dispatch_ask(&front->dispatch, &inbound, &question, &told, &error);
+    enum status status = dispatch_ask(&front->dispatch, &inbound, &question, &reported, &error);
     if (status != STATUS_OK) {
         counter_add_shared(front->options.node.counters, NODE_CALLS_REFUSED, 1);
         rpc_call_finish(call, error.status, error.text);
         return;
     }
-    if (told.is_elsewhere)
+    if (reported.is_elsewhere)
         return; /* the call may be gone already */
-    struct rpc_piece piece = {.data = told.response, .bytes = told.response_bytes};
+    struct rpc_piece piece = {.data = reported.response, .bytes = reported.response_bytes};
     rpc_call_reply(call, &piece, 1);
-    free(told.response);
+    free(reported.response);
 }
 
 #define OIP_HANDLER(name, method)                                                                  \

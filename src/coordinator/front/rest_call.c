@@ -250,8 +250,8 @@ deliver(void *context)
     call->timer = NULL;
     if (call->request != NULL)
         http_request_set_user(call->request, NULL); /* there is nothing to cancel any more */
-    if (call->told != NULL)
-        call->told(call);
+    if (call->reported != NULL)
+        call->reported(call);
     else if (call->gone || call->request == NULL)
         send_failure(call, STATUS_CANCELLED, "the client has gone");
     else if (call->status != STATUS_OK)
@@ -459,7 +459,7 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
 }
 
 void
-rest_call_told(struct rest_call *call, void *response, size_t bytes)
+rest_call_reported(struct rest_call *call, void *response, size_t bytes)
 {
     struct rpc_piece piece = {response, bytes, free, response, NULL, 0};
     take_pieces(call, &piece, 1);

@@ -63,7 +63,7 @@ struct rest_call {
     const struct rest_stream_type *stream_type;
     uint32_t page_rows; /* REST_MODELS, REST_OPENAPI: the most that it shows */
     /* Takes what was answered, and frees the call; NULL: it is written to the client. */
-    void (*told)(struct rest_call *call);
+    void (*reported)(struct rest_call *call);
     struct trace *trace; /* for `told`, as the next */
     int64_t deadline_ns;
     _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
@@ -100,7 +100,7 @@ void rest_call_taken(struct rest_call *call, int64_t deadline_ns);
 /* It was not accepted. Frees it. */
 void rest_call_refused(struct rest_call *call);
 /* It was answered at once by this malloc'ed message, which the call takes. */
-void rest_call_told(struct rest_call *call, void *response, size_t bytes);
+void rest_call_reported(struct rest_call *call, void *response, size_t bytes);
 
 /* Frees the call and what `told` holds. */
 void rest_call_free(struct rest_call *call);

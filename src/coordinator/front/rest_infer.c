@@ -150,34 +150,34 @@ read_body_of(struct inquiry *inquiry, const struct oip_model_info *info,
 /* OK: `told` is to be forgotten. */
 static enum status
 find_info(struct inquiry *inquiry, const struct oip_named *named, struct oip_model_info *info,
-          struct target_told *told)
+          struct target_reported *reported)
 {
     const struct target_scope *scope = &inquiry->rest->dispatch.scope;
     bool is_ready;
-    enum status status = target_notify(scope, named, info, &is_ready, told, &inquiry->error);
-    if (status != STATUS_OK || told->model.model == NULL || info->input_count > 0)
+    enum status status = target_notify(scope, named, info, &is_ready, reported, &inquiry->error);
+    if (status != STATUS_OK || reported->model.model == NULL || info->input_count > 0)
         return status;
-    status = model_ask_info(told->model.model, &inquiry->error);
-    target_forget(told);
+    status = model_ask_info(reported->model.model, &inquiry->error);
+    target_forget(reported);
     if (status == STATUS_UNAVAILABLE)
         inquiry->retry_ms = RETRY_MS;
     if (status != STATUS_OK)
         return status;
     /* it declares none, or has become known meanwhile */
-    return target_notify(scope, named, info, &is_ready, told, &inquiry->error);
+    return target_notify(scope, named, info, &is_ready, reported, &inquiry->error);
 }
 
 static enum status
 read_by_info(struct inquiry *inquiry, const struct oip_json_ask *ask, struct oip_json **json)
 {
     struct oip_model_info info = {0};
-    struct target_told told;
+    struct target_reported reported;
     struct target_id id;
     if (inquiry->schema != NULL)
         return read_body_of(inquiry, &inquiry->schema->info, ask, json);
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
-    enum status status = find_info(inquiry, &named, &info, &told);
+    enum status status = find_info(inquiry, &named, &info, &reported);
     if (status == STATUS_NOT_FOUND && inquiry->rest->dispatch.mesh != NULL) {
         /* is_elsewhere saw it here: it left while the body waited for the reader */
         inquiry->retry_ms = RETRY_MS;
@@ -187,7 +187,7 @@ read_by_info(struct inquiry *inquiry, const struct oip_json_ask *ask, struct oip
     if (status != STATUS_OK)
         return status;
     status = read_body_of(inquiry, &info, ask, json);
-    target_forget(&told);
+    target_forget(&reported);
     return status;
 }
 
@@ -385,7 +385,7 @@ static bool
 is_elsewhere(const struct inquiry *inquiry)
 {
     struct oip_model_info info = {0};
-    struct target_told told;
+    struct target_reported reported;
     struct target_id id;
     struct error ignored = ERROR_NONE;
     bool is_ready;
@@ -393,11 +393,11 @@ is_elsewhere(const struct inquiry *inquiry)
         return false;
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
-    if (target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready, &told, &ignored) !=
-        STATUS_OK)
+    if (target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready, &reported,
+                      &ignored) != STATUS_OK)
         return true;
-    bool is_known = told.model.model == NULL || info.input_count > 0;
-    target_forget(&told);
+    bool is_known = reported.model.model == NULL || info.input_count > 0;
+    target_forget(&reported);
     return !is_known;
 }
 
@@ -471,7 +471,7 @@ ask_schema(struct inquiry *inquiry)
     struct rest_call *call = rest_call_create(inquiry->rest, inquiry->request, REST_MODEL, NULL);
     if (call == NULL)
         return rest_stopping(inquiry);
-    call->told = on_schema;
+    call->reported = on_schema;
     call->trace = inquiry->trace;
     call->deadline_ns = deadline_ns;
     return rest_ask_model(inquiry, call, OIP_MODEL_METADATA, deadline_ns);

@@ -172,7 +172,7 @@ control_answer(struct control_call *call, const struct error *error, const char 
 }
 
 void
-control_tell(struct control_call *call, const char *progress)
+control_notify(struct control_call *call, const char *progress)
 {
     struct bytes packet = {0};
     struct json json = answer_begin(&packet);

@@ -38,7 +38,7 @@ void control_destroy(struct control *control);
 /* `error` NULL: done, and `text` says what. The caller may be gone. */
 void control_answer(struct control_call *call, const struct error *error, const char *text);
 /* Reports the progress to the caller; its answer follows. */
-void control_tell(struct control_call *call, const char *progress);
+void control_notify(struct control_call *call, const char *progress);
 /* Done, but the caller has more to ask before the node ends: its connection is kept until it hangs
  * up. */
 void control_answer_keep(struct control_call *call, const char *text);

@@ -36,7 +36,7 @@ drains_refuse(struct control_call *call)
 }
 
 static void
-tell(struct drains *drains, const struct error *error)
+notify(struct drains *drains, const struct error *error)
 {
     while (drains->count > 0) {
         struct control_call *call = drains->calls[--drains->count];
@@ -52,14 +52,14 @@ drains_notify(struct drains *drains, const struct drain_rest *rest)
 {
     struct error late = ERROR_NONE;
     if (rest->in_flight == 0 && !rest->copies) {
-        tell(drains, NULL);
+        notify(drains, NULL);
         return;
     }
     error_set(&late, STATUS_DEADLINE_EXCEEDED,
               "drain_timeout_ms was over: %llu requests were in flight%s",
               (unsigned long long)rest->in_flight,
               rest->copies ? ", models were still to move, or calls for them to be answered" : "");
-    tell(drains, &late);
+    notify(drains, &late);
 }
 
 void
@@ -67,5 +67,5 @@ drains_stop(struct drains *drains)
 {
     struct error stopped = ERROR_NONE;
     error_set(&stopped, STATUS_CANCELLED, "the node stops at once, it does not drain");
-    tell(drains, &stopped);
+    notify(drains, &stopped);
 }

@@ -18,7 +18,7 @@ static struct {
     int link;       /* -1: it has ended, or there was none */
     int stderr_fd;  /* the log's from its end on */
     bool has_ended; /* it has yielded, or died before */
-    bool is_told;
+    bool is_reported;
     struct predecessor_handler handler;
     struct loop_watch *watch, *exits;
     struct loop *loop;
@@ -198,12 +198,12 @@ predecessor_watch(struct loop *loop, const struct predecessor_handler *handler)
 }
 
 void
-predecessor_tell_ready(void)
+predecessor_notify_ready(void)
 {
     static const char ready = PREDECESSOR_READY;
-    if (predecessor.is_told || predecessor.has_ended)
+    if (predecessor.is_reported || predecessor.has_ended)
         return;
-    predecessor.is_told = true;
+    predecessor.is_reported = true;
     /* the first message fits; if the predecessor has gone, the watch says so */
     (void)!send(predecessor.link, &ready, sizeof(ready), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

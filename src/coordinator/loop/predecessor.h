@@ -41,6 +41,6 @@ bool predecessor_is_alive(void);
 /* Watches the link, if there is one. */
 void predecessor_watch(struct loop *loop, const struct predecessor_handler *handler);
 /* This process could serve. Says it once. */
-void predecessor_tell_ready(void);
+void predecessor_notify_ready(void);
 /* Call before the loop ends. */
 void predecessor_close(void);

@@ -36,8 +36,8 @@ send_datagram(const struct service_manager *manager, const char *text)
 static void
 send_text(struct service_manager *manager)
 {
-    manager->is_untold = !send_datagram(manager, manager->text);
-    if (manager->is_untold)
+    manager->is_unreported = !send_datagram(manager, manager->text);
+    if (manager->is_unreported)
         loop_timer_set(manager->timer, RETRY_MS * (int64_t)NS_PER_MS);
 }
 
@@ -49,7 +49,7 @@ on_timer(void *context)
         (void)send_datagram(manager, "WATCHDOG=1");
         loop_timer_set(manager->timer, manager->beat_ns);
     }
-    if (manager->is_untold)
+    if (manager->is_unreported)
         send_text(manager);
 }
 
@@ -157,8 +157,8 @@ service_manager_leave(struct service_manager *manager, pid_t successor)
 }
 
 void
-service_manager_tell(struct service_manager *manager, enum service_state state, const char *format,
-                     ...)
+service_manager_notify(struct service_manager *manager, enum service_state state,
+                       const char *format, ...)
 {
     char line[SERVICE_TEXT_BYTES / 2];
     char said[SERVICE_TEXT_BYTES / 4];

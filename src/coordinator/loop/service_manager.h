@@ -30,7 +30,7 @@ struct service_manager {
     struct loop_timer *timer;
     enum service_state state;
     char text[SERVICE_TEXT_BYTES]; /* the last message */
-    bool is_untold;
+    bool is_unreported;
     bool has_left;
 };
 
@@ -42,5 +42,5 @@ void service_manager_fini(struct service_manager *manager);
 void service_manager_leave(struct service_manager *manager, pid_t successor);
 
 /* Says the state and one line for people. Says nothing twice. */
-void service_manager_tell(struct service_manager *manager, enum service_state state,
-                          const char *format, ...) PRINTF_LIKE(3, 4);
+void service_manager_notify(struct service_manager *manager, enum service_state state,
+                            const char *format, ...) PRINTF_LIKE(3, 4);

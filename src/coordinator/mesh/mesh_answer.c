@@ -49,46 +49,46 @@ model_status(enum mesh_model_state state)
 }
 
 static void
-add_error(struct answer_status *told, const char *text)
+add_error(struct answer_status *reported, const char *text)
 {
     if (text != NULL && text[0] != '\0')
-        told->errors[told->info.n_errors++] = loose(text);
+        reported->errors[reported->info.n_errors++] = loose(text);
 }
 
 static void
-tell(const struct mesh_status *status, struct answer_status *told)
+notify(const struct mesh_status *status, struct answer_status *reported)
 {
     size_t count = status->place_count;
-    mmesh__model_status_info__init(&told->info);
-    told->copies = calloc(count + 1, sizeof(*told->copies));
-    told->copy_list = calloc(count + 1, sizeof(Mmesh__ModelStatusInfo__ModelCopyInfo *));
-    told->errors = calloc(count + 1, sizeof(*told->errors));
-    CHECK(told->copies != NULL && told->copy_list != NULL && told->errors != NULL);
+    mmesh__model_status_info__init(&reported->info);
+    reported->copies = calloc(count + 1, sizeof(*reported->copies));
+    reported->copy_list = calloc(count + 1, sizeof(Mmesh__ModelStatusInfo__ModelCopyInfo *));
+    reported->errors = calloc(count + 1, sizeof(*reported->errors));
+    CHECK(reported->copies != NULL && reported->copy_list != NULL && reported->errors != NULL);
     for (size_t i = 0; i < count; i++) {
         const struct mesh_place *place = &status->places[i];
-        mmesh__model_status_info__model_copy_info__init(&told->copies[i]);
-        told->copies[i].location = loose(place->instance);
-        told->copies[i].copystatus = copy_status(place->kind);
-        told->copies[i].time = place->since_ms > 0 ? (uint64_t)place->since_ms : 0;
-        told->copy_list[i] = &told->copies[i];
+        mmesh__model_status_info__model_copy_info__init(&reported->copies[i]);
+        reported->copies[i].location = loose(place->instance);
+        reported->copies[i].copystatus = copy_status(place->kind);
+        reported->copies[i].time = place->since_ms > 0 ? (uint64_t)place->since_ms : 0;
+        reported->copy_list[i] = &reported->copies[i];
         if (place->kind == MESH_PLACE_FAILED)
-            add_error(told, place->reason);
+            add_error(reported, place->reason);
     }
-    if (told->info.n_errors ==
+    if (reported->info.n_errors ==
         0) /* that no other node can load it, either, is not an error of a copy */
-        add_error(told, status->error);
-    told->info.status = model_status(status->state);
-    told->info.modelcopyinfos = told->copy_list;
-    told->info.n_modelcopyinfos = count;
-    told->info.errors = told->errors;
+        add_error(reported, status->error);
+    reported->info.status = model_status(status->state);
+    reported->info.modelcopyinfos = reported->copy_list;
+    reported->info.n_modelcopyinfos = count;
+    reported->info.errors = reported->errors;
 }
 
 static void
-told_fini(struct answer_status *told)
+reported_fini(struct answer_status *reported)
 {
-    free(told->copies);
-    free(told->copy_list);
-    free(told->errors);
+    free(reported->copies);
+    free(reported->copy_list);
+    free(reported->errors);
 }
 
 static void
@@ -103,10 +103,10 @@ pack(const ProtobufCMessage *message, void **packed, size_t *bytes)
 static void
 pack_model(const struct mesh_status *status, void **message, size_t *bytes)
 {
-    struct answer_status told;
-    tell(status, &told);
-    pack(&told.info.base, message, bytes);
-    told_fini(&told);
+    struct answer_status reported;
+    notify(status, &reported);
+    pack(&reported.info.base, message, bytes);
+    reported_fini(&reported);
 }
 
 static void
@@ -127,15 +127,15 @@ pack_vmodel(const struct mesh_vmodel_status *status, void **message, size_t *byt
         info.owner = loose(status->owner);
         info.activemodelid = loose(status->active);
         info.targetmodelid = loose(status->target);
-        tell(&status->active_status, &active);
+        notify(&status->active_status, &active);
         info.activemodelstatus = &active.info;
         if (moves)
-            tell(&status->target_status, &target);
+            notify(&status->target_status, &target);
         info.targetmodelstatus = moves ? &target.info : NULL;
     }
     pack(&info.base, message, bytes);
-    told_fini(&active);
-    told_fini(&target);
+    reported_fini(&active);
+    reported_fini(&target);
 }
 
 static void

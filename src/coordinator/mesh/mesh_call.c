@@ -116,18 +116,18 @@ static void
 meter(const struct mesh_call *call, enum status status, const struct rpc_answer *answer)
 {
     struct meters *meters = call->calls->options.meters;
-    struct meters_call told = {.method = meters_method(meters, call->request.method),
-                               .status = status,
-                               .took_ns = clock_now_ns() - call->begun_ns,
-                               .request_bytes = call->piece.bytes};
+    struct meters_call reported = {.method = meters_method(meters, call->request.method),
+                                   .status = status,
+                                   .took_ns = clock_now_ns() - call->begun_ns,
+                                   .request_bytes = call->piece.bytes};
     for (size_t i = 0; answer != NULL && i < answer->piece_count; i++)
-        told.response_bytes += answer->pieces[i].bytes;
+        reported.response_bytes += answer->pieces[i].bytes;
     if (call->flow != NULL) { /* also a unary call of a method that is not known to be unary */
         struct mesh_flow_bytes bytes = mesh_flow_bytes(call->flow);
-        told.request_bytes += bytes.there;
-        told.response_bytes += bytes.back;
+        reported.request_bytes += bytes.there;
+        reported.response_bytes += bytes.back;
     }
-    meters_record(meters, METER_REQUEST, &told);
+    meters_record(meters, METER_REQUEST, &reported);
 }
 
 static const struct error caller_gone = {.status = STATUS_CANCELLED};
@@ -228,10 +228,10 @@ on_ended(struct peer_request *request, uint32_t number, const struct runner_end 
          const struct rpc_answer *given)
 {
     struct mesh_call *call = call_of_request(request);
-    struct peer_flow_end as_told;
-    peer_flow_detach(request->flow, ended, given, &as_told);
-    const struct runner_end *end = &as_told.end;
-    const struct rpc_answer *answer = as_told.answer;
+    struct peer_flow_end as_reported;
+    peer_flow_detach(request->flow, ended, given, &as_reported);
+    const struct runner_end *end = &as_reported.end;
+    const struct rpc_answer *answer = as_reported.answer;
     struct mesh_runner *runner = call->calls->runner;
     if (answer != NULL && claim(call)) {
         end_trace(call, answer->status, ""); /* the part that a pipeline took has ended */
@@ -282,7 +282,7 @@ on_room(struct peer_request *request, uint64_t cost)
 }
 
 static void
-on_let_go(struct peer_request *request)
+on_first_released(struct peer_request *request)
 {
     struct mesh_call *call = call_of_request(request);
     rpc_kept_release(call->kept);
@@ -290,7 +290,7 @@ on_let_go(struct peer_request *request)
 }
 
 static const struct peer_request_type request_type = {on_ended, request_hold, request_release,
-                                                      on_part,  on_room,      on_let_go};
+                                                      on_part,  on_room,      on_first_released};
 
 /* ---- the caller goes ---- */
 

@@ -79,18 +79,18 @@ drop(struct fetched_model *model)
 static char *
 key_for_runtime(const char *key, uint64_t bytes)
 {
-    json_t *told = json_loads(key, 0, NULL);
-    if (!json_is_object(told)) {
-        json_decref(told);
-        told = json_object();
+    json_t *reported = json_loads(key, 0, NULL);
+    if (!json_is_object(reported)) {
+        json_decref(reported);
+        reported = json_object();
     }
-    json_t *bucket = json_object_get(json_object_get(told, "storage_params"), "bucket");
-    if (bucket != NULL && json_object_get(told, "bucket") == NULL)
-        (void)json_object_set(told, "bucket", bucket);
-    (void)json_object_del(told, "storage_params");
-    (void)json_object_set_new(told, "disk_size_bytes", json_integer((json_int_t)bytes));
-    char *text = json_dumps(told, JSON_SORT_KEYS);
-    json_decref(told);
+    json_t *bucket = json_object_get(json_object_get(reported, "storage_params"), "bucket");
+    if (bucket != NULL && json_object_get(reported, "bucket") == NULL)
+        (void)json_object_set(reported, "bucket", bucket);
+    (void)json_object_del(reported, "storage_params");
+    (void)json_object_set_new(reported, "disk_size_bytes", json_integer((json_int_t)bytes));
+    char *text = json_dumps(reported, JSON_SORT_KEYS);
+    json_decref(reported);
     CHECK(text != NULL);
     return text;
 }

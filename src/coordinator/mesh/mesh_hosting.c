@@ -215,24 +215,24 @@ follow(struct mesh_hosting *hosting, const struct supervisor_view *view)
 
 /* ---- this node's report ---- */
 
-struct hosting_told {
+struct hosting_reported {
     const char *state;
     const char *message;
     uint64_t restarts;
 };
 
 static void
-tell(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
-     const struct hosting_told *told)
+notify(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
+       const struct hosting_reported *reported)
 {
     struct bytes text = {0};
-    if (told->state != NULL) {
+    if (reported->state != NULL) {
         struct json json = json_begin(&text, JSON_STYLE_ANY);
         json_open(&json, '{');
         json_field_string(&json, "node", hosting->options.config->mesh.instance);
-        json_field_string(&json, "state", told->state);
-        json_field_uint(&json, "restarts", told->restarts);
-        json_field_string(&json, "message", told->message);
+        json_field_string(&json, "state", reported->state);
+        json_field_uint(&json, "restarts", reported->restarts);
+        json_field_string(&json, "message", reported->message);
         json_close(&json, '}');
     }
     bytes_put_char(&text, '\0');
@@ -243,24 +243,24 @@ tell(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
 }
 
 /* Returns the state of the runtime that is here. */
-static struct hosting_told
+static struct hosting_reported
 state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
          struct external_view *external)
 {
-    struct hosting_told told = {"Starting", view->error, view->restarts};
+    struct hosting_reported reported = {"Starting", view->error, view->restarts};
     external_look(hosting->options.external, external);
     if (hosting->is_ending)
-        told.state = "Stopping";
+        reported.state = "Stopping";
     else if (hosting->rest == REST_RESTS)
-        told = (struct hosting_told){"Idle", "no model needs it: a model of its types starts it",
-                                     view->restarts};
+        reported = (struct hosting_reported){
+            "Idle", "no model needs it: a model of its types starts it", view->restarts};
     else if (view->running < view->containers)
-        told.state = "BackOff";
+        reported.state = "BackOff";
     else if (hosting->is_aimed && external->is_ready)
-        told.state = "Ready";
+        reported.state = "Ready";
     else if (view->restarts == 0 || external->why[0] != '\0')
-        told.message = external->why;
-    return told;
+        reported.message = external->why;
+    return reported;
 }
 
 static bool
@@ -279,29 +279,29 @@ look_at_containers(const struct mesh_hosting *hosting, struct supervisor_view *v
 }
 
 static void
-tell_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
+notify_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
 {
-    struct hosting_told told = {NULL, "", 0};
+    struct hosting_reported reported = {NULL, "", 0};
     struct supervisor_view view;
     struct external_view external;
     char text[MANIFEST_NAME_BYTES_MAX + 64];
     if (is_here(hosting, candidate)) {
         look_at_containers(hosting, &view);
-        told = state_of(hosting, &view, &external);
-        if (strcmp(told.state, "Ready") == 0) /* of the manifest as it is now */
-            told.message = candidate->plan.problem != NULL   ? candidate->plan.problem
-                           : candidate->plan.ignored != NULL ? candidate->plan.ignored
-                                                             : told.message;
+        reported = state_of(hosting, &view, &external);
+        if (strcmp(reported.state, "Ready") == 0) /* of the manifest as it is now */
+            reported.message = candidate->plan.problem != NULL   ? candidate->plan.problem
+                               : candidate->plan.ignored != NULL ? candidate->plan.ignored
+                                                                 : reported.message;
     } else if (candidate->disabled) {
-        told.state = NULL;
+        reported.state = NULL;
     } else if (candidate->plan.problem != NULL) {
-        told = (struct hosting_told){"Unable", candidate->plan.problem, 0};
+        reported = (struct hosting_reported){"Unable", candidate->plan.problem, 0};
     } else if (has_runtime(hosting) && mesh_claims_lack(&candidate->claims)) {
         snprintf(text, sizeof(text), "a node runs one runtime, and this one runs \"%s\"",
                  hosting->plan.name);
-        told = (struct hosting_told){"Busy", text, 0};
+        reported = (struct hosting_reported){"Busy", text, 0};
     }
-    tell(hosting, candidate->kind, candidate->plan.name, &told);
+    notify(hosting, candidate->kind, candidate->plan.name, &reported);
 }
 
 /* ---- starts and ends ---- */
@@ -707,7 +707,7 @@ look(void *context)
         choose(hosting, &all);
     for (size_t i = 0; i < all.count; i++) {
         if (all.items[i].plan.name != NULL)
-            tell_candidate(hosting, &all.items[i]);
+            notify_candidate(hosting, &all.items[i]);
         runtime_plan_fini(&all.items[i].plan);
     }
     free(all.items);

@@ -94,15 +94,15 @@ wait_begin(struct mesh_loads *loads, struct runner_load *load)
 static void
 on_loaded(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct runner_load_end told = {.end = MESH_LOAD_OK};
+    struct runner_load_end reported = {.end = MESH_LOAD_OK};
     struct error reason = error != NULL ? *error : ERROR_NONE;
     if (reason.status == STATUS_DEADLINE_EXCEEDED)
         (void)error_prefix(&reason, "%s", status_name(reason.status));
     if (error != NULL)
-        told = (struct runner_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = reason.text};
+        reported = (struct runner_load_end){.end = MESH_LOAD_NOT_ATTEMPTED, .reason = reason.text};
     else
-        told.size_bytes = facts->bytes > 0 ? facts->bytes : 1;
-    end(context, &told);
+        reported.size_bytes = facts->bytes > 0 ? facts->bytes : 1;
+    end(context, &reported);
 }
 
 /* Orders a load from the pipeline that takes the model. */

@@ -46,7 +46,7 @@ struct mesh_many {
     const struct mesh_calls_options *options;
     const struct inbound_type *type; /* by which `call`, the caller's, is answered */
     void *call;
-    struct meters_call told; /* of the call, before it ends */
+    struct meters_call reported; /* of the call, before it ends */
     int64_t begun_ns;
     bool all; /* each must be found: "mm-required" */
     uint32_t count;
@@ -142,11 +142,11 @@ on_cancel_parts(void *context)
 static void
 meter(const struct mesh_many *many, enum status status, uint64_t response_bytes)
 {
-    struct meters_call told = many->told;
-    told.status = status;
-    told.took_ns = clock_now_ns() - many->begun_ns;
-    told.response_bytes = response_bytes;
-    meters_record(many->options->meters, METER_REQUEST, &told);
+    struct meters_call reported = many->reported;
+    reported.status = status;
+    reported.took_ns = clock_now_ns() - many->begun_ns;
+    reported.response_bytes = response_bytes;
+    meters_record(many->options->meters, METER_REQUEST, &reported);
 }
 
 static void
@@ -336,7 +336,7 @@ mesh_many_begin(struct mesh_calls *calls, const struct mesh_call_start *start,
     many->call = inbound->call;
     many->all = is_all_required(inbound);
     many->begun_ns = clock_now_ns();
-    many->told =
+    many->reported =
         (struct meters_call){.method = meters_method(many->options->meters, inbound->method),
                              .request_bytes = inbound_message(inbound)->bytes};
     struct error error = ERROR_NONE;

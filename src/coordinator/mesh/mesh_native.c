@@ -92,7 +92,7 @@ try_free(struct native_try *tried)
 }
 
 static void
-tell(struct native_try *tried, const struct rpc_answer *answer)
+notify(struct native_try *tried, const struct rpc_answer *answer)
 {
     struct runner_end end = {.end = MESH_END_OK};
     if (!mesh_pieces_has_begun(tried->pieces)) /* its reader decides how long it takes */
@@ -103,23 +103,23 @@ tell(struct native_try *tried, const struct rpc_answer *answer)
 
 /* Like tell(), but an end behind pieces that wait is reported later. */
 static void
-tell_in_order(struct native_try *tried, const struct rpc_answer *answer)
+notify_in_order(struct native_try *tried, const struct rpc_answer *answer)
 {
     if (tried->pieces == NULL || !mesh_pieces_end(tried->pieces, answer))
-        tell(tried, answer);
+        notify(tried, answer);
 }
 
 static void
 on_end_of_pieces(void *context, const struct rpc_answer *answer)
 {
-    tell(context, answer);
+    notify(context, answer);
 }
 
 static void
 notify_failure(struct native_try *tried, enum status status, const char *text)
 {
     struct rpc_answer answer = {.status = status, .text = {text, strlen(text)}};
-    tell_in_order(tried, &answer);
+    notify_in_order(tried, &answer);
 }
 
 static void
@@ -131,7 +131,7 @@ on_later(void *context)
     if (tried->text != NULL)
         notify_failure(tried, tried->status, tried->text);
     else
-        tell(tried, &answer);
+        notify(tried, &answer);
 }
 
 static void
@@ -157,7 +157,7 @@ sink_reply(void *call, const struct rpc_piece *pieces, size_t piece_count)
 {
     struct rpc_answer answer = {.status = STATUS_OK, .pieces = pieces, .piece_count = piece_count};
     CHECK(submitting == NULL); /* nobody gathers within a submission */
-    tell_in_order(call, &answer);
+    notify_in_order(call, &answer);
 }
 
 static enum status
@@ -171,7 +171,7 @@ static void
 sink_fail(void *call, enum status status, const char *text)
 {
     struct native_try *tried = call;
-    if (status == STATUS_RESOURCE_EXHAUSTED && mesh_pieces_is_crowded(tried->pieces))
+    if (status == STATUS_RESOURCE_EXHAUSTED && mesh_pieces_is_full(tried->pieces))
         text = MESH_PIECES_CROWDED;
     if (submitting == NULL) {
         notify_failure(tried, status, text);
@@ -196,7 +196,7 @@ sink_finish(void *call, const struct rpc_piece *pieces, size_t piece_count)
     if (strcmp(tried->request->method, INBOUND_INFER) == 0)
         sink_reply(call, pieces, piece_count);
     else
-        tell_in_order(call, &answer);
+        notify_in_order(call, &answer);
 }
 
 /* The sink of a call whose owner takes pieces. */

@@ -28,8 +28,8 @@ struct mesh_pieces {
     uint64_t out;     /* cost of those passed on, not consumed */
     bool has_begun;   /* one was passed on */
     bool is_cancelled;
-    bool is_crowded; /* one was refused because all answers of the node hold so much */
-    bool has_end;    /* it waits: */
+    bool is_full; /* one was refused because all answers of the node hold so much */
+    bool has_end; /* it waits: */
     enum status status;
     char *text;
     struct piece_copy *message; /* NULL: none */
@@ -152,7 +152,7 @@ takes_end(struct mesh_pieces *pieces)
 }
 
 static void
-tell_end(struct mesh_pieces *pieces)
+notify_end(struct mesh_pieces *pieces)
 {
     struct piece_copy *message = pieces->message;
     struct rpc_piece lent;
@@ -181,7 +181,7 @@ mesh_pieces_taken(void *request, uint64_t cost)
     bool ends = takes_end(pieces);
     pthread_mutex_unlock(&pieces->lock);
     if (ends)
-        tell_end(pieces);
+        notify_end(pieces);
     release(pieces);
 }
 
@@ -202,7 +202,7 @@ mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece, si
         status = STATUS_RESOURCE_EXHAUSTED;
     } else if (!hold(copy, is_first ? UINT64_MAX : held_max)) {
         status = STATUS_RESOURCE_EXHAUSTED;
-        pieces->is_crowded = true;
+        pieces->is_full = true;
     } else {
         *pieces->last = copy;
         pieces->last = &copy->next;
@@ -216,14 +216,14 @@ mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *of_piece, si
 }
 
 bool
-mesh_pieces_is_crowded(struct mesh_pieces *pieces)
+mesh_pieces_is_full(struct mesh_pieces *pieces)
 {
     if (pieces == NULL)
         return false;
     pthread_mutex_lock(&pieces->lock);
-    bool is_crowded = pieces->is_crowded;
+    bool is_full = pieces->is_full;
     pthread_mutex_unlock(&pieces->lock);
-    return is_crowded;
+    return is_full;
 }
 
 bool
@@ -286,7 +286,7 @@ mesh_pieces_cancel(const struct peer_request *request)
     pthread_mutex_unlock(&pieces->lock);
     free_all(dropped);
     if (ends)
-        tell_end(pieces);
+        notify_end(pieces);
     release(pieces);
 }
 

@@ -40,7 +40,7 @@ enum status mesh_pieces_put(struct mesh_pieces *pieces, const struct rpc_piece *
                             size_t count, uint64_t unread_max) WARN_UNUSED;
 /* A piece was refused because of MESH_PIECES_HELD_MAX: the reason is MESH_PIECES_CROWDED, whatever
  * the pipeline says. NULL: it was not. */
-bool mesh_pieces_is_crowded(struct mesh_pieces *pieces);
+bool mesh_pieces_is_full(struct mesh_pieces *pieces);
 /* The owner has been passed a piece, so the try must not be repeated. NULL: it has not. */
 bool mesh_pieces_has_begun(struct mesh_pieces *pieces);
 /* The request has ended. True: pieces wait, so the answer was copied, and on_end follows. */

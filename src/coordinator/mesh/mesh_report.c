@@ -292,17 +292,17 @@ see_copies_of(void *context, const struct mesh_sight *sight)
 {
     struct mesh_report *report = context;
     const struct mesh_place here = {.instance = report->source->instance};
-    bool told = false;
+    bool reported = false;
     json_name(&report->json, "model");
     report_model(report, sight);
     json_field_open(&report->json, "rows", '[');
     for (uint32_t i = 0; i < sight->status.place_count; i++) {
         const struct mesh_place *place = &sight->status.places[i];
         bool is_self = strcmp(place->instance, here.instance) == 0;
-        told |= is_self;
+        reported |= is_self;
         report_copy(report, place, place_words[place->kind], is_self ? sight : NULL);
     }
-    if (!told && sight->here != MESH_STATE_NONE) /* not or no longer in the record */
+    if (!reported && sight->here != MESH_STATE_NONE) /* not or no longer in the record */
         report_copy(report, &here, here_words[sight->here], sight);
 }
 

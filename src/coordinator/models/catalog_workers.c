@@ -152,7 +152,7 @@ catalog_predict(struct prediction *prediction, const struct model *model)
 
 /* ---- loading ---- */
 
-struct telling {
+struct notifying {
     struct model *model;
     bool alone; /* one worker at a time */
     bool one_loads;
@@ -161,24 +161,25 @@ struct telling {
 static void
 note_loading(struct worker_models *worker_models, void *context)
 {
-    struct telling *telling = context;
-    enum holding_state state = worker_models_state(worker_models, telling->model);
-    telling->one_loads = telling->one_loads || state == HOLDING_TO_LOAD || state == HOLDING_LOADING;
+    struct notifying *notifying = context;
+    enum holding_state state = worker_models_state(worker_models, notifying->model);
+    notifying->one_loads =
+        notifying->one_loads || state == HOLDING_TO_LOAD || state == HOLDING_LOADING;
 }
 
 static void
 notify_to_load(struct worker_models *worker_models, void *context)
 {
-    struct telling *telling = context;
+    struct notifying *notifying = context;
     struct worker_pools *pools = worker_models_member(worker_models)->pools;
     bool later = pools->stopping || pools->lane == pools->pipeline->incoming ||
                  atomic_load(&pools->lane->state) == LANE_CONDEMNED;
-    if (later || (telling->alone && telling->one_loads) ||
-        worker_models_state(worker_models, telling->model) != HOLDING_NONE)
+    if (later || (notifying->alone && notifying->one_loads) ||
+        worker_models_state(worker_models, notifying->model) != HOLDING_NONE)
         return;
-    telling->one_loads = true;
+    notifying->one_loads = true;
     /* before all that a restarted worker must load: a request waits for it */
-    worker_models_load(worker_models, telling->model, MODEL_CACHE_AWAITED);
+    worker_models_load(worker_models, notifying->model, MODEL_CACHE_AWAITED);
 }
 
 /* Once a worker has died of it, one at a time: other workers that are loading it are waited for
@@ -186,10 +187,10 @@ notify_to_load(struct worker_models *worker_models, void *context)
 void
 catalog_notify_to_load(struct model *model)
 {
-    struct telling telling = {.model = model, .alone = model->load_deaths > 0};
-    if (telling.alone)
-        catalog_each_worker_models(model->catalog, note_loading, &telling);
-    catalog_each_worker_models(model->catalog, notify_to_load, &telling);
+    struct notifying notifying = {.model = model, .alone = model->load_deaths > 0};
+    if (notifying.alone)
+        catalog_each_worker_models(model->catalog, note_loading, &notifying);
+    catalog_each_worker_models(model->catalog, notify_to_load, &notifying);
 }
 
 /* ---- what a load has come to ---- */
@@ -327,7 +328,7 @@ catalog_end_late(struct catalog *catalog, int64_t now_ns)
 /* ---- places ---- */
 
 static void
-on_seat_start(struct catalog *catalog, struct pool_member *member)
+on_member_start(struct catalog *catalog, struct pool_member *member)
 {
     if (catalog == NULL)
         return;
@@ -401,7 +402,7 @@ review_all(struct catalog *catalog)
 }
 
 static void
-on_seat_ready(struct catalog *catalog, struct pool_member *member)
+on_member_ready(struct catalog *catalog, struct pool_member *member)
 {
     if (catalog == NULL || !stage_wants(member->pools, member->stage))
         return;
@@ -413,7 +414,7 @@ on_seat_ready(struct catalog *catalog, struct pool_member *member)
 }
 
 static bool
-on_seat_death(struct catalog *catalog, struct pool_member *member)
+on_member_death(struct catalog *catalog, struct pool_member *member)
 {
     if (catalog == NULL || member->worker_models == NULL)
         return false;
@@ -437,7 +438,7 @@ on_seat_death(struct catalog *catalog, struct pool_member *member)
 }
 
 static void
-on_seat_left(struct catalog *catalog, struct pool_member *member)
+on_member_left(struct catalog *catalog, struct pool_member *member)
 {
     if (catalog != NULL && stage_wants(member->pools, member->stage))
         review_all(catalog);
@@ -504,9 +505,9 @@ const struct member_models catalog_member_models = {
     .root = catalog_root,
     .cache = catalog_cache,
     .complete = lane_complete,
-    .on_start = on_seat_start,
-    .on_ready = on_seat_ready,
-    .on_death = on_seat_death,
-    .on_left = on_seat_left,
+    .on_start = on_member_start,
+    .on_ready = on_member_ready,
+    .on_death = on_member_death,
+    .on_left = on_member_left,
     .is_busy = catalog_worker_is_busy,
 };

@@ -20,21 +20,22 @@ info_of(const struct model *model)
 
 /* Call with the lock. The texts are copied: they change while the model is looked at. */
 static void
-tell_versions(const struct model *model, struct oip_model_info *info, struct model_told *told)
+notify_versions(const struct model *model, struct oip_model_info *info,
+                struct model_reported *reported)
 {
     if (model->info == NULL && model->source.release[0] != '\0') {
-        snprintf(told->version, sizeof(told->version), "%s", model->source.release);
-        info->version = told->version;
+        snprintf(reported->version, sizeof(reported->version), "%s", model->source.release);
+        info->version = reported->version;
     }
     if (model->releases != NULL) {
-        snprintf(told->versions, sizeof(told->versions), "%s", model->releases);
-        info->versions = told->versions;
+        snprintf(reported->versions, sizeof(reported->versions), "%s", model->releases);
+        info->versions = reported->versions;
     }
 }
 
 bool
 registry_describe(struct model_registry *registry, const struct model_name *name,
-                  struct oip_model_info *info, struct model_told *told)
+                  struct oip_model_info *info, struct model_reported *reported)
 {
     registry_lock(registry);
     struct model *model = registry_find_named(registry, name);
@@ -43,15 +44,16 @@ registry_describe(struct model_registry *registry, const struct model_name *name
         const struct pipeline *pipeline = model->catalog->pipeline;
         model->place.users++;
         *info = info_of(model);
-        tell_versions(model, info, told);
-        told->ready = model->place.state == MODEL_IS_LOADED && !atomic_load(&pipeline->draining);
-        told->model = model;
+        notify_versions(model, info, reported);
+        reported->ready =
+            model->place.state == MODEL_IS_LOADED && !atomic_load(&pipeline->draining);
+        reported->model = model;
     }
     registry_unlock(registry);
     if (!there)
         return false;
     struct lane *lane = pipeline_lane(model->catalog->pipeline);
-    told->ready = told->ready && lane != NULL && atomic_load(&lane->dead_stages) == 0;
+    reported->ready = reported->ready && lane != NULL && atomic_load(&lane->dead_stages) == 0;
     if (lane != NULL)
         lane_unref(lane);
     return true;

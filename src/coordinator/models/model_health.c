@@ -9,12 +9,12 @@ static bool
 find_model(void *registry, const char *name, bool *serving)
 {
     struct oip_model_info info;
-    struct model_told told;
+    struct model_reported reported;
     const struct model_name asked = {name, strlen(name), ""};
-    if (!registry_describe(registry, &asked, &info, &told))
+    if (!registry_describe(registry, &asked, &info, &reported))
         return false;
-    *serving = told.ready;
-    model_leave(told.model);
+    *serving = reported.ready;
+    model_leave(reported.model);
     return true;
 }
 

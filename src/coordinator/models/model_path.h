@@ -36,4 +36,5 @@ enum status model_path_find(const struct model_root *root, const char *path,
 
 /* Makes an error fit for callers: paths beneath the root become relative, other absolute paths keep
  * only their last part. `told` may be `error`. */
-void model_path_hide(const struct model_root *root, const struct error *error, struct error *told);
+void model_path_hide(const struct model_root *root, const struct error *error,
+                     struct error *reported);

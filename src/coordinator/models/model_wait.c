@@ -388,7 +388,7 @@ model_fail_returned(struct model *model, enum status status, const char *text)
 
 /* The reason why it can no longer be served; STATUS_OK: it may wait on. */
 static enum status
-in_vain(const struct waiting *waiting, int64_t now_ns, struct error *error)
+futile(const struct waiting *waiting, int64_t now_ns, struct error *error)
 {
     const struct request *request = waiting->request;
     struct lane *lane = request->lane;
@@ -408,7 +408,7 @@ in_vain(const struct waiting *waiting, int64_t now_ns, struct error *error)
 
 /* False: there is none. */
 static bool
-end_one_in_vain(struct model *model, int64_t now_ns)
+end_one_futile(struct model *model, int64_t now_ns)
 {
     struct error error = ERROR_NONE;
     struct waiting waiting = {0};
@@ -416,7 +416,7 @@ end_one_in_vain(struct model *model, int64_t now_ns)
     struct request *request = model->waiting_first;
     for (; request != NULL; request = request->wait_next) {
         waiting = waiting_of(model, request);
-        if (in_vain(&waiting, now_ns, &error) != STATUS_OK)
+        if (futile(&waiting, now_ns, &error) != STATUS_OK)
             break;
     }
     if (request != NULL)
@@ -437,7 +437,7 @@ model_sweep(struct catalog *catalog, int64_t now_ns)
     registry_unlock(catalog->registry);
     while (model != NULL) {
         struct model *next = model->next_swept;
-        while (end_one_in_vain(model, now_ns))
+        while (end_one_futile(model, now_ns))
             continue;
         registry_lock(catalog->registry);
         model->swept = model->waiting_first != NULL;

@@ -336,11 +336,11 @@ model_leave(struct model *model)
 /* ---- telling ---- */
 
 void
-registry_on_loaded(struct model_registry *registry, void (*told)(void *context, const char *id),
+registry_on_loaded(struct model_registry *registry, void (*reported)(void *context, const char *id),
                    void *context)
 {
     CHECK(registry->on_loaded == NULL);
-    registry->on_loaded = told;
+    registry->on_loaded = reported;
     registry->on_loaded_context = context;
 }
 
@@ -688,7 +688,7 @@ models_facts(const struct catalog *constant, struct catalog_facts *facts)
         .load_timeout_ns = config->load_timeout_ns,
         .known = catalog->known,
         .loaded = catalog->cache.loaded,
-        .serving = catalog->pipeline->told_serving && !catalog->stopping,
+        .serving = catalog->pipeline->reported_serving && !catalog->stopping,
     };
     registry_unlock(catalog->registry);
     catalog_each_worker_models(catalog, add_leaked, &facts->leaked_bytes);

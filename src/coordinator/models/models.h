@@ -95,7 +95,7 @@ void model_leave_loaded(struct model *model);
 
 /* Looks at a model for ModelReady and ModelMetadata. Returns false if there is no such model.
  * `info` is valid as long as `told`, until model_leave(told->model). Does not count as a use. */
-struct model_told {
+struct model_reported {
     struct model *model; /* to be left */
     bool ready;          /* it is loaded */
     char version[MODEL_RELEASE_BYTES];
@@ -103,7 +103,7 @@ struct model_told {
 };
 
 bool registry_describe(struct model_registry *registry, const struct model_name *name,
-                       struct oip_model_info *info, struct model_told *told);
+                       struct oip_model_info *info, struct model_reported *reported);
 
 /* Provides the tensors of a model that the caller has entered: if they are not known, the model is
  * loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
@@ -164,7 +164,7 @@ bool models_unlist(struct catalog *catalog, const char *id);
 
 /* Has `told` called after each load that succeeds; once at most. */
 void registry_on_loaded(struct model_registry *registry,
-                        void (*told)(void *context, const char *id), void *context);
+                        void (*reported)(void *context, const char *id), void *context);
 
 /* Has `fall_back` called when a listed model's release cannot be loaded and no other of it is: true
  * if it has listed the model with another release. Once at most, and not in a mesh. */

@@ -121,11 +121,11 @@ on_done(void *context, const struct error *error, const struct model_facts *fact
 static void
 on_loaded(void *context, const struct error *error, const struct model_facts *facts)
 {
-    struct model_facts told = {0};
+    struct model_facts reported = {0};
     if (facts != NULL)
-        told = *facts;
-    told.bytes += told.bytes == 0;
-    on_done(context, error, &told);
+        reported = *facts;
+    reported.bytes += reported.bytes == 0;
+    on_done(context, error, &reported);
 }
 
 static struct model_spec

@@ -163,31 +163,31 @@ target_leave(struct target *target)
 
 enum status
 target_notify(const struct target_scope *scope, const struct oip_named *named,
-              struct oip_model_info *info, bool *ready, struct target_told *told,
+              struct oip_model_info *info, bool *ready, struct target_reported *reported,
               struct error *error)
 {
     const char *id = named->name;
     const struct model_name name = {id, strlen(id), named->version};
-    told->lane = NULL;
-    told->model.model = NULL;
+    reported->lane = NULL;
+    reported->model.model = NULL;
     struct pipeline *pipeline =
         pipeline_find(scope->pipelines, scope->pipeline_count, id, strlen(id));
     if (pipeline != NULL)
-        told->lane = pipeline_describe(pipeline, info, ready);
-    else if (!registry_describe(scope->registry, &name, info, &told->model))
+        reported->lane = pipeline_describe(pipeline, info, ready);
+    else if (!registry_describe(scope->registry, &name, info, &reported->model))
         return not_known(id, error);
     else
-        *ready = told->model.ready;
+        *ready = reported->model.ready;
     return STATUS_OK;
 }
 
 void
-target_forget(struct target_told *told)
+target_forget(struct target_reported *reported)
 {
-    if (told->lane != NULL)
-        lane_unref(told->lane);
-    if (told->model.model != NULL)
-        model_leave(told->model.model);
-    told->lane = NULL;
-    told->model.model = NULL;
+    if (reported->lane != NULL)
+        lane_unref(reported->lane);
+    if (reported->model.model != NULL)
+        model_leave(reported->model.model);
+    reported->lane = NULL;
+    reported->model.model = NULL;
 }

@@ -182,7 +182,7 @@ send_order(struct worker_models *worker_models, struct worker_order *order)
         return false;
     struct shm_worker *worker =
         region_worker(&member->pools->lane->region, member->stage, member->index);
-    atomic_fetch_add(&worker->models_told, 1);
+    atomic_fetch_add(&worker->models_reported, 1);
     /* otherwise a thread of its own sleeps on the socket, and the running one need not wake up */
     if ((member_pool(member)->abilities & SHOAL_RUN_DURING_LOAD) == 0)
         doorbell_ring(&worker->bell);

@@ -108,8 +108,8 @@ lacking(const struct gauge *gauge, const struct forecast_demand *demand, enum ve
     int64_t open = part(gauge, percent);
     int64_t open_to_large = part(gauge, percent - kept_percent);
     int64_t fair_used = gauge->own * (int64_t)demand->callers;
-    bool crowded = demand->callers > 1 && gauge->used > gauge->full / 2;
-    if (crowded && fair_used >= open_to_large) {
+    bool contended = demand->callers > 1 && gauge->used > gauge->full / 2;
+    if (contended && fair_used >= open_to_large) {
         *verdict = VERDICT_SHARE;
         return (fair_used - open_to_large) / (int64_t)demand->callers + 1;
     }

@@ -287,9 +287,9 @@ static void
 count_pieces(const struct request *request, struct error *failure)
 {
     uint32_t delivered = atomic_load_explicit(&request->delivered, memory_order_relaxed);
-    struct error told = *failure;
+    struct error reported = *failure;
     if (request->streams && delivered > 0)
-        error_set(failure, told.status, "%s (%u pieces of the answer were sent)", told.text,
+        error_set(failure, reported.status, "%s (%u pieces of the answer were sent)", reported.text,
                   delivered);
 }
 

@@ -79,7 +79,7 @@ gatherer_poll(struct gatherer *gatherer, int (*step)(void *context), void *conte
             quiet_since_ns = now_ns;
             spin_rewarded(&gatherer->spin);
         } else if (now_ns - quiet_since_ns >= spin_budget(&gatherer->spin, now_ns)) {
-            spin_in_vain(&gatherer->spin);
+            spin_failed(&gatherer->spin);
             return true;
         } else {
             (void)spin_pause(&gatherer->spin, now_ns);

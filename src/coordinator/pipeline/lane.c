@@ -89,7 +89,7 @@ gather_rest(struct lane *lane, struct spin *spin)
         }
         now_ns = spin_pause(spin, now_ns);
     }
-    spin_in_vain(spin);
+    spin_failed(spin);
     struct shm_doorbell *bell = &lane->region.header->coordinator_bell;
     atomic_store_explicit(&lane->gather_asleep, true, memory_order_relaxed);
     uint32_t prepared = doorbell_prepare(bell);

@@ -152,9 +152,9 @@ pipeline_on_stages_changed(struct pipeline *pipeline)
     wait_queue_wake(pipeline->wait_queue); /* another lane, or one that refuses now */
     struct lane *lane = atomic_load(&pipeline->serving);
     bool serving = lane != NULL && atomic_load(&lane->dead_stages) == 0;
-    if (serving == pipeline->told_serving)
+    if (serving == pipeline->reported_serving)
         return;
-    pipeline->told_serving = serving;
+    pipeline->reported_serving = serving;
     const struct pipeline_events *events = pipeline->options.events;
     (serving ? events->serving : events->not_serving)(events->context, pipeline);
 }
@@ -163,7 +163,7 @@ bool
 pipeline_is_failing(const struct pipeline *pipeline)
 {
     const struct lane *lane = atomic_load(&pipeline->serving);
-    return lane != NULL && !pipeline->told_serving &&
+    return lane != NULL && !pipeline->reported_serving &&
            pipeline->options.workers->is_quarantined(pipeline->pools[lane->number]);
 }
 

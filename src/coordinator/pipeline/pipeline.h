@@ -74,8 +74,8 @@ struct pipeline {
     struct lane lanes[LANES_MAX];
     struct worker_pools *pools[LANES_MAX]; /* the workers of each lane */
     uint64_t region_generation;
-    bool started_once; /* a lane has served: a failure to start is no longer fatal */
-    bool told_serving; /* which of `serving` and `not_serving` was called last */
+    bool started_once;     /* a lane has served: a failure to start is no longer fatal */
+    bool reported_serving; /* which of `serving` and `not_serving` was called last */
     bool stopping;
     uint32_t resets_in_a_row; /* each soon after the previous lane had begun to serve */
     int64_t serving_since_ns;

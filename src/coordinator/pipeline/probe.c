@@ -29,7 +29,7 @@ loop_of(const struct lane_probe *probe)
 }
 
 static void
-tell(struct lane_probe *probe, const struct error *error)
+notify(struct lane_probe *probe, const struct error *error)
 {
     bool condemned = atomic_load(&probe->lane->state) == LANE_CONDEMNED;
     bool over = probe->over;
@@ -44,7 +44,7 @@ end(struct lane_probe *probe, const struct error *error)
 {
     loop_timer_destroy(probe->timer);
     lane_unref(probe->lane);
-    tell(probe, error);
+    notify(probe, error);
     free(probe);
 }
 
@@ -66,7 +66,7 @@ on_late(void *context)
               "stage \"%s\": its workers were ready, and did not answer a probe within %lld ms "
               "(start_timeout_ms)",
               config->stages[probe->stage].name, (long long)(probe->timeout_ns / NS_PER_MS));
-    tell(probe, &error);
+    notify(probe, &error);
 }
 
 static void step(void *context);

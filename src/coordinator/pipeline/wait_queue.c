@@ -213,8 +213,8 @@ refuse_as(struct waiter *waiter, enum counter counter)
 
 /* The reason for the timeout of the wait, even if there is room now. */
 static enum wait_outcome
-end_in_vain(const struct wait_queue *queue, const struct wait_pass *pass, struct waiter *waiter,
-            struct error *error)
+end_futile(const struct wait_queue *queue, const struct wait_pass *pass, struct waiter *waiter,
+           struct error *error)
 {
     if (waiter->cancelled) {
         error_set(error, STATUS_CANCELLED, "the caller is gone");
@@ -296,7 +296,7 @@ look_at(struct wait_queue *queue, struct wait_pass *pass, struct waiter *waiter)
 {
     struct error error = ERROR_NONE;
     pthread_mutex_lock(&queue->lock);
-    enum wait_outcome outcome = end_in_vain(queue, pass, waiter, &error);
+    enum wait_outcome outcome = end_futile(queue, pass, waiter, &error);
     pthread_mutex_unlock(&queue->lock);
     if (outcome == WAITS_ON)
         outcome = try_in(queue, pass, waiter, &error);

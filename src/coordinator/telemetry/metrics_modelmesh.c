@@ -85,7 +85,7 @@ put_histogram(const struct snapshot_scope *node, size_t which, FILE *out)
     const uint64_t *words = snapshot_histogram(node, histograms[which].counter);
     metrics_put_head(out, name, "histogram", histograms[which].help);
     uint64_t count = 0; /* of whole buckets */
-    uint64_t told = 0;
+    uint64_t reported = 0;
     uint32_t next = 0;
     for (size_t i = 0; i < histograms[which].bound_count; i++) {
         const struct modelmesh_bound *bound = &histograms[which].bounds[i];
@@ -93,12 +93,12 @@ put_histogram(const struct snapshot_scope *node, size_t which, FILE *out)
             count = add(count, (double)words[2 + next]);
         double part = next < HISTOGRAM_BUCKETS ? share_below(next, (double)bound->value) : 0;
         uint64_t below = add(count, part > 0 ? part * (double)words[2 + next] : 0);
-        told = below > told ? below : told;
-        fprintf(out, "%s_bucket{le=\"%s\"} %" PRIu64 "\n", name, bound->text, told);
+        reported = below > reported ? below : reported;
+        fprintf(out, "%s_bucket{le=\"%s\"} %" PRIu64 "\n", name, bound->text, reported);
     }
     for (; next < HISTOGRAM_BUCKETS; next++)
         count = add(count, (double)words[2 + next]);
-    count = count > told ? count : told;
+    count = count > reported ? count : reported;
     fprintf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, count);
     fprintf(out, "%s_sum %.15g\n", name, (double)words[1] / histograms[which].unit);
     fprintf(out, "%s_count %" PRIu64 "\n", name, count);

@@ -73,7 +73,7 @@ static bool
 is_known(const struct pool_member *first, uint32_t count, uint32_t number)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (first[i].client_regions_told & UINT32_C(1) << number)
+        if (first[i].client_regions_reported & UINT32_C(1) << number)
             return true;
     return false;
 }
@@ -102,8 +102,8 @@ free_if_left(struct worker_pools *pools, uint32_t number)
 /* ---- telling the workers ---- */
 
 static enum status
-tell(struct pool_member *member, uint32_t number, enum handshake_client_region_event event,
-     struct error *error)
+notify(struct pool_member *member, uint32_t number, enum handshake_client_region_event event,
+       struct error *error)
 {
     const struct lane_client_region *client_region = &member->pools->client_regions[number];
     struct handshake_client_region word = {
@@ -135,8 +135,8 @@ notify_to_leave(struct pool_member *first, uint32_t count, uint32_t number,
 {
     struct error error = ERROR_NONE;
     for (uint32_t i = 0; i < count; i++)
-        if ((first[i].client_regions_told & UINT32_C(1) << number) != 0 &&
-            tell(&first[i], number, event, &error) != STATUS_OK && !first[i].pools->stopping &&
+        if ((first[i].client_regions_reported & UINT32_C(1) << number) != 0 &&
+            notify(&first[i], number, event, &error) != STATUS_OK && !first[i].pools->stopping &&
             error.status != STATUS_UNAVAILABLE)
             pool_member_kill(&first[i], KILL_NONSENSE);
 }
@@ -183,8 +183,8 @@ send_one_to_look(struct worker_pools *pools, uint32_t number)
     struct error error = ERROR_NONE;
     for (uint32_t i = 0; i < stage_member_count(pools, client_region->stage); i++)
         if (members[i].state == MEMBER_READY &&
-            tell(&members[i], number, CLIENT_REGION_OPEN, &error) == STATUS_OK) {
-            members[i].client_regions_told |= UINT32_C(1) << number;
+            notify(&members[i], number, CLIENT_REGION_OPEN, &error) == STATUS_OK) {
+            members[i].client_regions_reported |= UINT32_C(1) << number;
             end_at(pools, client_region);
             return true;
         }
@@ -292,11 +292,11 @@ worker_pools_region_admit(struct worker_pools *pools, const struct client_region
         struct pool_member *member = &pools->members[i];
         if (member->state != MEMBER_READY) /* that worker is notified when it is ready */
             continue;
-        enum status told = tell(member, n, CLIENT_REGION_OPEN, error);
-        if (told == STATUS_OK)
-            member->client_regions_told |= UINT32_C(1) << n;
-        else if (told != STATUS_UNAVAILABLE) /* otherwise its death is about to be seen */
-            status = told;
+        enum status reported = notify(member, n, CLIENT_REGION_OPEN, error);
+        if (reported == STATUS_OK)
+            member->client_regions_reported |= UINT32_C(1) << n;
+        else if (reported != STATUS_UNAVAILABLE) /* otherwise its death is about to be seen */
+            status = reported;
     }
     if (status != STATUS_OK) {
         leave(pools, n);
@@ -338,21 +338,21 @@ pool_member_announce_regions(struct pool_member *member)
             go_on_ending(pools, i); /* it may be the one to look */
             continue;
         }
-        if (tell(member, i, CLIENT_REGION_OPEN, &error) == STATUS_OK)
-            member->client_regions_told |= UINT32_C(1) << i;
+        if (notify(member, i, CLIENT_REGION_OPEN, &error) == STATUS_OK)
+            member->client_regions_reported |= UINT32_C(1) << i;
         else if (error.status != STATUS_UNAVAILABLE)
             lose(pools, i, "a new worker could not be notified of it");
     }
-    if (member->client_regions_told != 0)
+    if (member->client_regions_reported != 0)
         announce(pools);
 }
 
 bool
-member_is_told_of_region(struct pool_member *member, const struct handshake_client_region *word)
+member_is_reported_of_region(struct pool_member *member, const struct handshake_client_region *word)
 {
     struct worker_pools *pools = member->pools;
     uint32_t bit = word->number < CLIENT_REGIONS_MAX ? UINT32_C(1) << word->number : 0;
-    if ((member->client_regions_told & bit) == 0)
+    if ((member->client_regions_reported & bit) == 0)
         return false;
     struct lane_client_region *client_region = &pools->client_regions[word->number];
     if (client_region->serial != word->serial)
@@ -361,7 +361,7 @@ member_is_told_of_region(struct pool_member *member, const struct handshake_clie
         client_region->state == CLIENT_REGION_LEAVING ||
         (client_region->state == CLIENT_REGION_ENDING && member->stage <= client_region->stage);
     if (word->event == CLIENT_REGION_CLOSED && asked) {
-        member->client_regions_told &= ~bit;
+        member->client_regions_reported &= ~bit;
         member->client_regions_lost &= ~bit;
         if (member->stage == client_region->stage)
             client_region->looked = true;
@@ -389,19 +389,19 @@ pool_member_left_regions(struct pool_member *member)
     const struct shm_worker *worker =
         region_worker(&pools->lane->region, member->stage, member->index);
     uint32_t held = atomic_load_explicit(&worker->run_client_regions, memory_order_relaxed);
-    uint32_t told = member->client_regions_told;
-    member->client_regions_told = 0;
+    uint32_t reported = member->client_regions_reported;
+    member->client_regions_reported = 0;
     member->client_regions_lost = 0;
-    held &= told;
+    held &= reported;
     if (pools->stopping)
         held = 0; /* we ended it ourselves */
     for (uint32_t i = 0; i < CLIENT_REGIONS_MAX; i++) {
         uint32_t bit = UINT32_C(1) << i;
         struct lane_client_region *client_region = &pools->client_regions[i];
-        if ((told & bit) != 0 && member->stage == client_region->stage)
+        if ((reported & bit) != 0 && member->stage == client_region->stage)
             client_region->looked = false;
-        if ((told & bit) != 0 && (client_region->state == CLIENT_REGION_SERVED ||
-                                  client_region->state == CLIENT_REGION_ENDING))
+        if ((reported & bit) != 0 && (client_region->state == CLIENT_REGION_SERVED ||
+                                      client_region->state == CLIENT_REGION_ENDING))
             client_region->owner.worker_died(client_region->owner.context, member->owner,
                                              (held & bit) != 0 ? CLIENT_HELD_ITEMS
                                                                : CLIENT_HELD_NOTHING);

@@ -95,8 +95,8 @@ void worker_pools_region_fini(struct worker_pools *pools);
 /* The place's process serves from now on: sends it all client regions. */
 void pool_member_announce_regions(struct pool_member *member);
 /* The worker has sent a message about a client region; false: an impossible one. */
-bool member_is_told_of_region(struct pool_member *member,
-                              const struct handshake_client_region *word);
+bool member_is_reported_of_region(struct pool_member *member,
+                                  const struct handshake_client_region *word);
 /* The place's process is dead; returns the client regions of which it held items, a bit each. */
 uint32_t pool_member_left_regions(struct pool_member *member);
 /* A stage has no worker and none about to be ready: regions that end do not wait for one. */

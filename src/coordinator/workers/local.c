@@ -28,7 +28,7 @@ enum {
 /* Between two attempts to accept a client when there is no descriptor for it. */
 #define ACCEPT_AGAIN_NS NS_PER_S
 /* The node does not wait for answers of a client that has not confirmed the drain by then. */
-#define DRAIN_HEARD_NS NS_PER_S
+#define DRAIN_CONFIRM_NS NS_PER_S
 
 struct local_session {
     struct local_clients *local;
@@ -68,7 +68,7 @@ struct local_clients {
     uint32_t pipeline_count;
     struct region_maker *maker;
     uint64_t session_serials;
-    int64_t drain_heard_ns; /* until when a client may confirm the drain; 0: no drain */
+    int64_t drain_confirm_ns; /* until when a client may confirm the drain; 0: no drain */
     struct local_session sessions[SESSIONS_MAX];
     struct user users[USERS_MAX];
 };
@@ -462,7 +462,7 @@ on_note(struct local_session *session, const struct local_note *note)
         return true;
     }
     if (note->version == LOCAL_VERSION && note->type == NOTE_DRAINING && !session->drains &&
-        session->local->drain_heard_ns != 0) {
+        session->local->drain_confirm_ns != 0) {
         session->drains = true;
         return true;
     }
@@ -538,7 +538,7 @@ on_session_readable(void *context)
 void
 local_drain(struct local_clients *local)
 {
-    local->drain_heard_ns = clock_now_ns() + DRAIN_HEARD_NS;
+    local->drain_confirm_ns = clock_now_ns() + DRAIN_CONFIRM_NS;
     struct local_word word = {.version = LOCAL_VERSION, .type = LOCAL_DRAIN};
     for (uint32_t i = 0; i < SESSIONS_MAX; i++)
         if (local->sessions[i].fd >= 0 && local->sessions[i].pipeline != NULL)
@@ -548,11 +548,11 @@ local_drain(struct local_clients *local)
 uint32_t
 local_waits_for(const struct local_clients *local)
 {
-    bool may_hear = clock_now_ns() < local->drain_heard_ns;
+    bool may_confirm = clock_now_ns() < local->drain_confirm_ns;
     uint32_t count = 0;
     for (uint32_t i = 0; i < SESSIONS_MAX; i++) {
         const struct local_session *session = &local->sessions[i];
-        count += session->fd >= 0 && session->pipeline != NULL && (may_hear || session->drains);
+        count += session->fd >= 0 && session->pipeline != NULL && (may_confirm || session->drains);
     }
     return count;
 }

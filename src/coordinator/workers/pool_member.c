@@ -229,7 +229,7 @@ pool_member_kill(struct pool_member *member, enum pool_member_kill why)
 /* ---- the next one ---- */
 
 int64_t
-seat_wait_ns(const struct pool_member *member)
+restart_wait_ns(const struct pool_member *member)
 {
     if (member->quick_deaths <= QUICK_DEATHS_MAX)
         return 0;
@@ -244,7 +244,7 @@ void
 pool_member_back_off(struct pool_member *member)
 {
     pool_member_enter(member, MEMBER_BACKOFF);
-    loop_timer_set(member->timer, seat_wait_ns(member));
+    loop_timer_set(member->timer, restart_wait_ns(member));
 }
 
 static void
@@ -405,7 +405,7 @@ says_of_client_region(struct pool_member *member, enum status status,
         message->header.type != HANDSHAKE_CLIENT_REGION)
         return false;
     message->client_region.text[sizeof(message->client_region.text) - 1] = '\0';
-    return member_is_told_of_region(member, &message->client_region);
+    return member_is_reported_of_region(member, &message->client_region);
 }
 
 void

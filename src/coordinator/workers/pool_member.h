@@ -77,9 +77,9 @@ struct pool_member {
     bool scarce;           /* its start waits for descriptors, processes or memory */
     struct run_watch run_watch;
     struct beat_watch beat_watch;
-    uint32_t client_regions_told; /* bit i: the process has received client region i and has not
+    uint32_t client_regions_reported; /* bit i: the process has received client region i and has not
                                      left it */
-    uint32_t client_regions_lost; /* bit i: the process reported client region i as corrupt */
+    uint32_t client_regions_lost;     /* bit i: the process reported client region i as corrupt */
     struct worker_models *worker_models; /* the models that it holds; NULL: it loads none */
     bool died_loading;                   /* its process died of a model's load */
     bool ended_outside; /* its process was killed, or asked to end, but not by us */
@@ -139,7 +139,7 @@ void pool_member_start(struct pool_member *member);
 /* Starts a process when its back-off is over. */
 void pool_member_back_off(struct pool_member *member);
 /* The back-off before the next start of this place. */
-int64_t seat_wait_ns(const struct pool_member *member);
+int64_t restart_wait_ns(const struct pool_member *member);
 /* Kills its process by pidfd, so never another one. */
 void pool_member_kill(struct pool_member *member, enum pool_member_kill why);
 /* The worker has sent something, or has closed its end of the socket. */

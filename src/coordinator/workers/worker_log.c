@@ -31,9 +31,9 @@ struct worker_log {
     struct loop_timer *timer;
     int64_t filled_ns;
     uint64_t budget_bytes;
-    uint64_t untold; /* dropped lines that no log line has reported yet */
-    bool is_last;    /* logs without a budget */
-    size_t used;     /* of an incomplete line */
+    uint64_t unreported; /* dropped lines that no log line has reported yet */
+    bool is_last;        /* logs without a budget */
+    size_t used;         /* of an incomplete line */
     char line[LOG_LINE_BYTES_MAX];
 };
 
@@ -72,14 +72,14 @@ program_of(const struct worker_log *log)
 static void
 notify_dropped(struct worker_log *log)
 {
-    if (log->untold > 0 && is_container(log))
+    if (log->unreported > 0 && is_container(log))
         log_warn("container_log_dropped runtime=%s container=%s pid=%d lines=%" PRIu64,
-                 log->options.pipeline, log->options.stage, (int)log->options.pid, log->untold);
-    else if (log->untold > 0)
+                 log->options.pipeline, log->options.stage, (int)log->options.pid, log->unreported);
+    else if (log->unreported > 0)
         log_warn("worker_log_dropped pipeline=%s stage=%s worker=%u pid=%d lines=%" PRIu64,
                  log->options.pipeline, log->options.stage, log->options.worker,
-                 (int)log->options.pid, log->untold);
-    log->untold = 0;
+                 (int)log->options.pid, log->unreported);
+    log->unreported = 0;
 }
 
 /* Returns whether a line may be logged. After a dropped line none is logged until a quarter of a
@@ -93,7 +93,7 @@ pays(struct worker_log *log, size_t bytes)
     refill(log);
     if (log->is_last)
         bytes = bytes < log->budget_bytes ? bytes : log->budget_bytes;
-    else if (bytes > log->budget_bytes || (log->untold > 0 && log->budget_bytes < rate))
+    else if (bytes > log->budget_bytes || (log->unreported > 0 && log->budget_bytes < rate))
         return false;
     log->budget_bytes -= bytes;
     return true;
@@ -144,7 +144,7 @@ end_line(struct worker_log *log)
     if (pass)
         notify_dropped(log);
     if (!pass || !pass_on(log)) {
-        log->untold++;
+        log->unreported++;
         counter_add(log->options.counters, log->options.dropped, 1);
     }
     log->used = 0;

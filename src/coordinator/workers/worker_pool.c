@@ -81,7 +81,7 @@ nobody_works(const struct worker_pool *pool)
     for (uint32_t i = 0; i < member_count_of(pool); i++)
         if (members[i].state == MEMBER_READY || members[i].state == MEMBER_STARTING ||
             (members[i].state == MEMBER_BACKOFF && !members[i].scarce &&
-             seat_wait_ns(&members[i]) == 0))
+             restart_wait_ns(&members[i]) == 0))
             return false;
     return true;
 }

@@ -23,8 +23,8 @@ enum {
 
 struct pool_viewer_stream {
     struct http_request *request;
-    uint64_t told;    /* the newest placement that it was sent */
-    uint32_t skipped; /* samples in a row */
+    uint64_t reported; /* the newest placement that it was sent */
+    uint32_t skipped;  /* samples in a row */
 };
 
 struct pool_dashboard {
@@ -76,7 +76,7 @@ write_sample(struct pool_dashboard *dashboard, struct pool_viewer_stream *viewer
     struct json json = json_begin(out, JSON_STYLE_ANY);
     json_open(&json, '{');
     json_field_string(&json, "version", SHOAL_VERSION);
-    viewer->told = endpoint_pool_write_state(dashboard->pool, &json, viewer->told);
+    viewer->reported = endpoint_pool_write_state(dashboard->pool, &json, viewer->reported);
     json_close(&json, '}');
     bytes_put_text(out, "\n\n");
     CHECK(!out->failed);

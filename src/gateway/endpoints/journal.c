@@ -192,7 +192,7 @@ put_placement(const struct endpoint_pool *pool, struct json *json,
 }
 
 uint64_t
-endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_t told)
+endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_t reported)
 {
     const struct pool_journal *journal = pool->journal;
     const struct gateway_counts *counts = gateway_counts(pool->core);
@@ -208,7 +208,7 @@ endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_
     put_queue(pool, json);
     put_endpoints(pool, json);
     uint64_t kept = journal->count < PLACEMENTS_MAX ? journal->count : PLACEMENTS_MAX;
-    uint64_t first = journal->count - kept > told ? journal->count - kept : told;
+    uint64_t first = journal->count - kept > reported ? journal->count - kept : reported;
     json_field_open(json, "placements", '[');
     for (uint64_t i = first; i < journal->count; i++)
         put_placement(pool, json, &journal->placements[i % PLACEMENTS_MAX]);

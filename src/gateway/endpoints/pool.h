@@ -89,7 +89,8 @@ void endpoint_pool_note_answer(struct endpoint_pool *pool, uint32_t endpoint, in
                                int64_t token_ns);
 /* Writes, with the key `dashboard`, members of an object that say how the pool is, and the
  * placements behind number `told` with their reasons. Returns the number of the last. */
-uint64_t endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json, uint64_t told);
+uint64_t endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json,
+                                   uint64_t reported);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */
 void endpoint_pool_write_models(const struct endpoint_pool *pool, struct bytes *out);
 /* Appends metrics of the core, of each endpoint and of the picker, in the format of Prometheus. */

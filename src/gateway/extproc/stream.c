@@ -140,7 +140,7 @@ send_pieces(struct extproc_stream *stream, enum extproc_phase phase, struct wire
 
 /* Sends the client its answer on `rpc`, and ends the stream. */
 static void
-tell(struct grpc_stream *rpc, const struct openai_error *error, const char *details)
+notify(struct grpc_stream *rpc, const struct openai_error *error, const char *details)
 {
     struct extproc_answer answer;
     struct bytes body = {0};
@@ -166,13 +166,13 @@ refuse(struct extproc_stream *stream, const struct openai_error *error)
 {
     struct grpc_stream *rpc = stream->rpc;
     char id[EXTPROC_ID_BYTES];
-    struct openai_error told = *error;
+    struct openai_error reported = *error;
     memcpy(id, stream->id, sizeof(id));
-    told.request_id = id[0] != '\0' ? id : NULL;
+    reported.request_id = id[0] != '\0' ? id : NULL;
     CHECK(!is_in_core(stream));
     stream->extproc->counters[EXTPROC_COUNT_REFUSED]++;
     stream_free(stream);
-    tell(rpc, &told, "shoal_gateway_refused");
+    notify(rpc, &reported, "shoal_gateway_refused");
 }
 
 static void
@@ -730,7 +730,7 @@ extproc_on_message(struct grpc_stream *rpc, const void *data, size_t bytes)
                                                          : "the gateway has as many requests as "
                                                            "ext_proc_streams_max allows"};
         stream->extproc->counters[EXTPROC_COUNT_STREAMS_FULL]++;
-        tell(rpc, &full, "shoal_gateway_full");
+        notify(rpc, &full, "shoal_gateway_full");
         return;
     }
     if (!extproc_event_read(&event, data, bytes)) {

@@ -14,9 +14,9 @@ exchange_refuse(struct exchange *exchange, const struct openai_error *error)
     struct http_request *request = exchange->request;
     bool is_answering = exchange->state == EXCHANGE_STARTED;
     char id[REQUEST_ID_BYTES];
-    struct openai_error told = *error;
+    struct openai_error reported = *error;
     memcpy(id, exchange->id, sizeof(id));
-    told.request_id = id;
+    reported.request_id = id;
     exchange_cancel(exchange);
     if (is_answering)
         forward_ended(exchange, GATEWAY_END_CANCELLED, &forward_no_report);
@@ -28,7 +28,7 @@ exchange_refuse(struct exchange *exchange, const struct openai_error *error)
                                                    .request = exchange->number,
                                                    .end = GATEWAY_END_CANCELLED});
     exchange_free(exchange);
-    (is_answering ? grpc_break_off : answer_refuse)(request, &told);
+    (is_answering ? grpc_break_off : answer_refuse)(request, &reported);
 }
 
 /* ---- bodies ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* State and functions shared by store.c (etcd, objects), nodes.c and tell.c (reports). */
+/* State and functions shared by store.c (etcd, objects), nodes.c and report.c (reports). */
 #pragma once
 
 #include <stdbool.h>
@@ -37,7 +37,7 @@ struct gateway_store {
     struct etcd_session *session;
     struct bytes prefix; /* of all keys of the mesh */
     struct loop_timer *change;
-    struct loop_timer *tell;
+    struct loop_timer *notify;
     struct hash_table objects;
     struct hash_table reports;
     struct hash_table nodes;
@@ -65,8 +65,8 @@ void store_items_free(struct hash_table *table);
 bool store_node_take(struct gateway_store *store, struct store_item *node,
                      const struct etcd_kv *kv);
 
-/* ---- tell.c ---- */
+/* ---- report.c ---- */
 
 /* Begins to write what is not as it is to be. */
-void store_tell_begin(struct gateway_store *store);
-void store_on_tell_time(void *context);
+void store_notify_begin(struct gateway_store *store);
+void store_on_notify_time(void *context);

@@ -122,7 +122,7 @@ on_put(void *context, size_t range, const struct etcd_kv *kv)
     }
     /* not at once: a gateway with the same name would do so, too */
     keep_value(item, kv->value.data != NULL ? kv->value.data : "", kv->value.bytes);
-    loop_timer_set(store->tell, STORE_AGAIN_NS);
+    loop_timer_set(store->notify, STORE_AGAIN_NS);
 }
 
 static void
@@ -140,7 +140,7 @@ on_delete(void *context, size_t range, const struct etcd_kv *kv)
     if (item->wanted == NULL && item != store->written)
         store_item_drop(table, item);
     if (table == &store->reports)
-        store_tell_begin(store);
+        store_notify_begin(store);
     else
         has_changed(store, table);
 }
@@ -239,7 +239,7 @@ static void
 on_granted(void *context, int64_t lease_id)
 {
     (void)lease_id;
-    store_tell_begin(context);
+    store_notify_begin(context);
 }
 
 static void
@@ -441,7 +441,7 @@ gateway_store_create(struct event_base *base, const struct gateway_settings *set
     store->settings = settings;
     store->handler = *handler;
     store->change = loop_timer_create(base, on_change_time, store);
-    store->tell = loop_timer_create(base, store_on_tell_time, store);
+    store->notify = loop_timer_create(base, store_on_notify_time, store);
     name_store(store);
     enum status status = check_settings(settings, error);
     if (status == STATUS_OK)
@@ -474,7 +474,7 @@ gateway_store_destroy(struct gateway_store *store)
         etcd_mirror_close(store->mirror);
     etcd_destroy(store->etcd);
     loop_timer_destroy(store->change);
-    loop_timer_destroy(store->tell);
+    loop_timer_destroy(store->notify);
     store_items_free(&store->objects);
     store_items_free(&store->reports);
     store_items_free(&store->nodes);

@@ -369,7 +369,7 @@ struct mesh_event {
             enum mesh_end end;
             bool answered;    /* with any end, the caller has its answer and the call is over */
             bool vanished;    /* served here: the runtime does not know the model */
-            bool told;        /* the copy's runtime refused the call in words for the caller */
+            bool reported;    /* the copy's runtime refused the call in words for the caller */
             uint64_t took_us; /* served here: runtime's time (S5); 0: not measured */
         } tried;
         struct mesh_ensure ensure;

@@ -31,7 +31,7 @@ static void
 fail(struct external *external, const struct error *error)
 {
     external->has_failed = true;
-    external_tell(external, error->text);
+    external_notify(external, error->text);
     log_error("external_failed target=\"%s\" error=\"%s\"", external_target(external), error->text);
     if (external->options.on_failed != NULL)
         external->options.on_failed(external->options.context, error);
@@ -69,23 +69,23 @@ external_home_client(struct external *external, const char *target, struct rpc_c
 /* Returns how many loads run at once. Loads that are fetched take none of the runtime's places
  * (external_loads.c). */
 static uint32_t
-loads_at_once(struct external *external, const struct external_status *told)
+loads_at_once(struct external *external, const struct external_status *received)
 {
     const struct external_files *files = &external->options.files;
     pthread_mutex_lock(&external->lock);
     uint32_t more = external->fetches && files->fetch != NULL ? files->fetches_max : 0;
     pthread_mutex_unlock(&external->lock);
-    return more < UINT32_MAX - told->loaders ? told->loaders + more : UINT32_MAX;
+    return more < UINT32_MAX - received->loaders ? received->loaders + more : UINT32_MAX;
 }
 
 static void
-become_ready(struct external *external, struct external_status *told)
+become_ready(struct external *external, struct external_status *received)
 {
     struct mesh_capacity capacity = {
-        .capacity_bytes = told->capacity_bytes,
-        .default_bytes = told->default_bytes,
-        .loaders = loads_at_once(external, told),
-        .load_timeout_ms = told->load_timeout_ms,
+        .capacity_bytes = received->capacity_bytes,
+        .default_bytes = received->default_bytes,
+        .loaders = loads_at_once(external, received),
+        .load_timeout_ms = received->load_timeout_ms,
         .pool = external->options.pool,
     };
     struct error error = ERROR_NONE;
@@ -96,8 +96,8 @@ become_ready(struct external *external, struct external_status *told)
                              : external_serving_create(external, &error);
     if (status == STATUS_OK) {
         external_status_fini(&external->status);
-        external->status = *told;
-        *told = (struct external_status){.state = EXTERNAL_STARTING};
+        external->status = *received;
+        *received = (struct external_status){.state = EXTERNAL_STARTING};
         external->management = external->candidate;
         external->is_ready = external->predicts = true;
         is_trial = external_begin_trial(external);
@@ -106,7 +106,7 @@ become_ready(struct external *external, struct external_status *told)
     bool is_closing = external->is_closing;
     pthread_mutex_unlock(&external->lock);
     external->poll_at_ns = TIME_NEVER_NS;
-    external->was_told = false;
+    external->was_reported = false;
     external->was_ready = external->was_ready || status == STATUS_OK;
     if (is_closing)
         return;
@@ -122,7 +122,7 @@ become_ready(struct external *external, struct external_status *told)
     pthread_mutex_lock(&external->lock);
     external->is_known = true;
     pthread_mutex_unlock(&external->lock);
-    external_tell(external, NULL);
+    external_notify(external, NULL);
 }
 
 /* Asks the next candidate again, unless the time is over. */
@@ -131,12 +131,12 @@ not_ready(struct external *external)
 {
     int64_t now_ns = clock_now_ns();
     external->poll_at_ns = now_ns + external->options.poll_ns;
-    if (!external->was_told)
+    if (!external->was_reported)
         log_warn_limited(
             "external_not_ready target=\"%s\" error=\"%s\" action=\"it is asked again\"",
             external_target(external), external->last.text);
-    external->was_told = true;
-    external_tell(external, external->last.text);
+    external->was_reported = true;
+    external_notify(external, external->last.text);
     if (external->was_ready)
         return;
     if (now_ns >= external->give_up_ns) {
@@ -173,24 +173,24 @@ hopeless(struct external *external)
 static void
 on_status(struct external *external, const struct wire_message *message)
 {
-    struct external_status told;
+    struct external_status received;
     struct error *error = &external->last;
     error_clear(error);
-    enum status status = external_status_read(message, &told, error);
-    if (status == STATUS_OK && told.state == EXTERNAL_READY)
-        status = external_status_check(&told, error);
-    if (status == STATUS_OK && told.state == EXTERNAL_FAILING)
+    enum status status = external_status_read(message, &received, error);
+    if (status == STATUS_OK && received.state == EXTERNAL_READY)
+        status = external_status_check(&received, error);
+    if (status == STATUS_OK && received.state == EXTERNAL_FAILING)
         status = error_set(error, STATUS_FAILED_PRECONDITION, "it says FAILING");
     if (status != STATUS_OK) {
         (void)error_prefix(error, "runtimeStatus");
         hopeless(external);
-    } else if (told.state == EXTERNAL_READY) {
-        become_ready(external, &told);
+    } else if (received.state == EXTERNAL_READY) {
+        become_ready(external, &received);
     } else {
         (void)error_set(error, STATUS_UNAVAILABLE, "runtimeStatus: it says STARTING");
         not_ready(external);
     }
-    external_status_fini(&told);
+    external_status_fini(&received);
 }
 
 static void
@@ -271,7 +271,7 @@ watch(struct external *external)
         return;
     log_warn_limited("external_lost target=\"%s\"", external_target(external));
     external->poll_at_ns = clock_now_ns();
-    external_tell(external, "its connection has ended");
+    external_notify(external, "its connection has ended");
     if (external->options.files.fetch != NULL)
         external->options.files.release(external->options.files.context, NULL);
     runner_runtime_lost(external->runner, external->options.pool);

@@ -54,7 +54,7 @@ external_aim(struct external *external, const struct external_aim *aim)
 }
 
 void
-external_tell(struct external *external, const char *why)
+external_notify(struct external *external, const char *why)
 {
     const char *text = why != NULL ? why : "";
     pthread_mutex_lock(&external->lock);
@@ -125,7 +125,8 @@ external_turn(struct external *external)
         translator->turn(translator->context, server);
     free(server);
     external->is_stale = external->is_polling;
-    external->has_failed = external->was_told = external->was_ready = external->was_seen = false;
+    external->has_failed = external->was_reported = external->was_ready = external->was_seen =
+        false;
     external->is_proven = external->is_asking = false;
     external->poll_at_ns = clock_now_ns();
 }

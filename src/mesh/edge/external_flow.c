@@ -254,12 +254,12 @@ give_up(struct served_flow *flow, enum status status, const char *text)
 
 /* The runtime gives no code. */
 static void
-give_up_as_told(struct served_flow *flow, struct wire_cursor told)
+give_up_as_reported(struct served_flow *flow, struct wire_cursor received)
 {
     char text[ERROR_TEXT_MAX / 2];
-    size_t bytes = told.left < sizeof(text) - 1 ? (size_t)told.left : sizeof(text) - 1;
-    bool is_cut = bytes < told.left;
-    wire_read(&told, text, bytes);
+    size_t bytes = received.left < sizeof(text) - 1 ? (size_t)received.left : sizeof(text) - 1;
+    bool is_cut = bytes < received.left;
+    wire_read(&received, text, bytes);
     while (is_cut && bytes > 0 && ((unsigned char)text[bytes - 1] & 0x80) != 0)
         bytes--; /* perhaps within a character */
     text[bytes] = '\0';
@@ -288,7 +288,7 @@ unwrap(struct served_flow *flow, const struct wire_message *message)
         return;
     }
     if (piece.error.left > 0) {
-        give_up_as_told(flow, piece.error);
+        give_up_as_reported(flow, piece.error);
         return;
     }
     if (piece.has_response) {

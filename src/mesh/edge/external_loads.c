@@ -207,13 +207,13 @@ static void
 on_refused(struct external_ask *ask, const struct rpc_client_end *end)
 {
     char reason[EXTERNAL_REASON_BYTES];
-    char told[EXTERNAL_REASON_BYTES];
+    char received[EXTERNAL_REASON_BYTES];
     bool attempted =
         end->status != STATUS_FAILED_PRECONDITION && end->status != STATUS_INVALID_ARGUMENT;
     log_warn_limited("external_load_failed model=\"%s\" error=\"%s\"", ask->id,
                      external_reason(end, reason));
-    hide_paths(reason, NULL, 0, told, sizeof(told));
-    load_end_badly(ask, attempted ? MESH_LOAD_BROKE : MESH_LOAD_NOT_ATTEMPTED, told);
+    hide_paths(reason, NULL, 0, received, sizeof(received));
+    load_end_badly(ask, attempted ? MESH_LOAD_BROKE : MESH_LOAD_NOT_ATTEMPTED, received);
 }
 
 static void

@@ -94,7 +94,7 @@ external_cut_off(struct external *external)
     external->candidate = external->management = NULL;
     pthread_mutex_unlock(&external->lock);
     external->was_seen = external->is_proven = false;
-    external->was_told = true;
+    external->was_reported = true;
     wait(external);
 }
 

@@ -284,7 +284,7 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     struct served *served = context;
     struct external *external = served->external;
     char text[TEXT_BYTES_MAX];
-    struct wire_span told = text_of(served, ended, text);
+    struct wire_span received = text_of(served, ended, text);
     pthread_mutex_lock(&external->lock); /* the thread that began it has finished */
     if (goes_on_as_stream(served, ended)) {
         pthread_mutex_unlock(&external->lock);
@@ -305,7 +305,7 @@ external_on_end(void *context, const struct rpc_client_end *ended)
     struct rpc_piece piece;
     struct rpc_answer answer = {
         .status = ended->status,
-        .text = told,
+        .text = received,
         .initial = ended->initial,
         .initial_count = ended->initial_count,
         .trailers = ended->trailers,

@@ -59,10 +59,10 @@ struct external {
     bool is_polling;
     bool is_stale; /* the answer to the poll is of a runtime that was given up */
     bool has_failed;
-    bool was_told;  /* logged that it is not ready, once each time */
-    bool was_ready; /* once READY, its target is final */
-    bool is_run;    /* the node runs it: what it says wrong now may be over soon */
-    bool was_seen;  /* the connection of the last READY, as the client reports */
+    bool was_reported; /* logged that it is not ready, once each time */
+    bool was_ready;    /* once READY, its target is final */
+    bool is_run;       /* the node runs it: what it says wrong now may be over soon */
+    bool was_seen;     /* the connection of the last READY, as the client reports */
     int64_t poll_at_ns;
     int64_t give_up_ns;
     struct error last;         /* why it is not READY */
@@ -146,7 +146,7 @@ const char *external_name(const struct external *external, const char *id,
 /* Home: switches to the runtime that external_aim has named last, if that is news. */
 void external_turn(struct external *external);
 /* Home: keeps the text of external->last for external_look; NULL: it is ready. */
-void external_tell(struct external *external, const char *why);
+void external_notify(struct external *external, const char *why);
 void external_aim_free(struct external_aim *aim);
 
 /* ---- external_serving.c: locked ---- */

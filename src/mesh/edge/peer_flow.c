@@ -82,19 +82,19 @@ peer_flow_settle(struct peer_flow *flow)
 {
     struct peer_request *request = flow->request;
     pthread_mutex_lock(&flow->lock);
-    bool lets_go = flow->is_committed && flow->has_begun && !flow->has_let_go;
-    struct peer_flow_kept *opening = lets_go ? flow->opening : NULL;
-    if (lets_go) {
+    bool releases_first = flow->is_committed && flow->has_begun && !flow->has_released_first;
+    struct peer_flow_kept *opening = releases_first ? flow->opening : NULL;
+    if (releases_first) {
         flow->opening = NULL;
-        flow->has_let_go = true;
+        flow->has_released_first = true;
         request->pieces = NULL;
         request->piece_count = 0;
     }
     pthread_mutex_unlock(&flow->lock);
     if (opening != NULL)
         (void)peer_flow_kept_free(opening);
-    if (lets_go && request->type->on_let_go != NULL)
-        request->type->on_let_go(request);
+    if (releases_first && request->type->on_first_released != NULL)
+        request->type->on_first_released(request);
 }
 
 enum status

@@ -69,11 +69,11 @@ struct peer_flow {
     bool is_awaited;                /* neither the request's message nor the end has come */
     bool is_closed;                 /* the caller sends no more */
     bool is_committed;
-    bool counts_late;      /* among PEERS_FLOWS_MAX only once a part of the answer has come */
-    bool has_begun;        /* the sink has read the request's message, or will not */
-    bool has_let_go;       /* of that message: it is not read any more */
-    uint32_t parts;        /* messages of the answer that were passed on */
-    uint32_t window_bytes; /* of the answer's messages; set by the owner */
+    bool counts_late;        /* among PEERS_FLOWS_MAX only once a part of the answer has come */
+    bool has_begun;          /* the sink has read the request's message, or will not */
+    bool has_released_first; /* of that message: it is not read any more */
+    uint32_t parts;          /* messages of the answer that were passed on */
+    uint32_t window_bytes;   /* of the answer's messages; set by the owner */
 };
 
 static inline uint64_t

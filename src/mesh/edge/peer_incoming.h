@@ -55,7 +55,7 @@ void incoming_refuse(struct incoming *incoming, const struct error *error);
 /* The functions of peer_request_type. */
 void incoming_on_part(struct peer_request *request, const struct rpc_answer *part);
 void incoming_on_room(struct peer_request *request, uint64_t cost);
-void incoming_on_let_go(struct peer_request *request);
+void incoming_on_first_released(struct peer_request *request);
 /* Frames: a message that begins, a part of one, credit. */
 enum status session_on_flow_message(struct peer_session *session,
                                     const struct wire_message *message,

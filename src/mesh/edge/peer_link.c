@@ -25,40 +25,41 @@ try_end(struct peer_request *request, uint32_t attempt, const struct runner_end 
 
 /* A peer that cannot reach its runtime is itself reachable. */
 static enum mesh_end
-end_as_told(enum mesh_end end)
+end_as_reported(enum mesh_end end)
 {
     return end == MESH_END_UNREACHABLE ? MESH_END_NOT_HERE : end;
 }
 
 static void
-deliver(const struct peer_link *link, const struct peer_slot *slot, const struct peer_answer *told,
-        int64_t start_ms)
+deliver(const struct peer_link *link, const struct peer_slot *slot,
+        const struct peer_answer *received, int64_t start_ms)
 {
     struct runner_figures figures = {.start_ms = start_ms};
-    struct runner_end end = {.end = end_as_told(told->end)};
-    if (told->has_figures) {
-        figures.figures = told->figures;
+    struct runner_end end = {.end = end_as_reported(received->end)};
+    if (received->has_figures) {
+        figures.figures = received->figures;
         end.figures = &figures;
         end.instance = link->instance; /* valid while this thread runs: on_end is its own */
     }
     static const struct rpc_piece nothing[1];
     struct rpc_answer answer = {
-        .status = told->status,
-        .text = told->text,
-        .pieces = !told->has_message         ? NULL
+        .status = received->status,
+        .text = received->text,
+        .pieces = !received->has_message     ? NULL
                   : slot->message.count == 0 ? nothing
                                              : slot->message.pieces,
         .piece_count = slot->message.count,
-        .initial = told->initial,
-        .initial_count = told->initial_count,
-        .trailers = told->trailing,
-        .trailer_count = told->trailing_count,
+        .initial = received->initial,
+        .initial_count = received->initial_count,
+        .trailers = received->trailing,
+        .trailer_count = received->trailing_count,
     };
     char said[PEER_TEXT_BYTES_MAX + 1];
-    if (end.end != MESH_END_OK && told->status != STATUS_OK && told->text.bytes > 0) {
-        snprintf(said, sizeof(said), "%.*s", (int)told->text.bytes, (const char *)told->text.data);
+    if (end.end != MESH_END_OK && received->status != STATUS_OK && received->text.bytes > 0) {
+        snprintf(said, sizeof(said), "%.*s", (int)received->text.bytes,
+                 (const char *)received->text.data);
         end.said = said;
-        end.said_status = told->status;
+        end.said_status = received->status;
     }
     try_end(slot->request, slot->attempt, &end, end.end == MESH_END_OK ? &answer : NULL);
 }
@@ -69,17 +70,17 @@ deliver_flow(const struct peer_slot *slot, const struct peer_frame *frame)
 {
     static const struct rpc_piece nothing[1];
     struct peer_request *request = slot->request;
-    const struct peer_message *told = &frame->message;
+    const struct peer_message *received = &frame->message;
     if (frame->kind == PEER_CREDIT) {
         request->type->on_room(request, frame->credit.cost);
     } else {
         const struct rpc_answer part = {
-            .pieces = !told->has_message         ? NULL
+            .pieces = !received->has_message     ? NULL
                       : slot->message.count == 0 ? nothing
                                                  : slot->message.pieces,
             .piece_count = slot->message.count,
-            .initial = told->initial,
-            .initial_count = told->initial_count,
+            .initial = received->initial,
+            .initial_count = received->initial_count,
         };
         peer_flow_part(request->flow, &part);
     }
@@ -234,24 +235,24 @@ static bool
 on_flow_message(struct peer_link *link, const struct wire_message *message,
                 struct peer_frame *frame, struct peer_slot *taken)
 {
-    const struct peer_message *told = &frame->message;
-    struct peer_slot *slot = slots_find(&link->slots, told->number);
+    const struct peer_message *received = &frame->message;
+    struct peer_slot *slot = slots_find(&link->slots, received->number);
     if (slot == NULL)
         return false;
-    bool is_empty = !told->has_message || told->message_bytes == 0;
+    bool is_empty = !received->has_message || received->message_bytes == 0;
     if (slot->request->flow == NULL || slot->first != NULL || slot->in >= PEER_FLOW_TAKEN_BYTES ||
-        frame->payload_bytes > told->message_bytes || (frame->payload_bytes == 0) != is_empty) {
+        frame->payload_bytes > received->message_bytes || (frame->payload_bytes == 0) != is_empty) {
         refuse(link, "a message outside a streaming call or beyond its window");
         return false;
     }
-    if (told->message_bytes > peers_options_of(link->peers)->message_bytes_max)
+    if (received->message_bytes > peers_options_of(link->peers)->message_bytes_max)
         return give_up(link, slot, TOO_LARGE, frame, taken);
-    if (told->has_message && !slots_count_flow(&link->slots, slot))
+    if (received->has_message && !slots_count_flow(&link->slots, slot))
         return give_up(link, slot, TOO_MANY, frame, taken);
-    if (told->has_message)
-        slot->in += peer_flow_cost(told->message_bytes);
+    if (received->has_message)
+        slot->in += peer_flow_cost(received->message_bytes);
     slot->is_message = true;
-    slot->message.expected = told->message_bytes;
+    slot->message.expected = received->message_bytes;
     gathered_add(&slot->message, message, frame);
     return take_or_keep(link, slot, message, frame, taken);
 }

@@ -139,16 +139,18 @@ metadata_copy(struct rpc_metadata *to, const struct rpc_metadata *from, size_t c
 }
 
 static void
-frame_of_answer(struct peer_answer *told, const struct rpc_answer *answer)
+frame_of_answer(struct peer_answer *received, const struct rpc_answer *answer)
 {
-    told->end = MESH_END_OK;
-    told->status = answer->status;
-    told->text = answer->text;
-    if (told->text.bytes > PEER_TEXT_BYTES_MAX)
-        told->text.bytes = PEER_TEXT_BYTES_MAX;
-    told->has_message = answer->pieces != NULL;
-    told->initial_count = metadata_copy(told->initial, answer->initial, answer->initial_count);
-    told->trailing_count = metadata_copy(told->trailing, answer->trailers, answer->trailer_count);
+    received->end = MESH_END_OK;
+    received->status = answer->status;
+    received->text = answer->text;
+    if (received->text.bytes > PEER_TEXT_BYTES_MAX)
+        received->text.bytes = PEER_TEXT_BYTES_MAX;
+    received->has_message = answer->pieces != NULL;
+    received->initial_count =
+        metadata_copy(received->initial, answer->initial, answer->initial_count);
+    received->trailing_count =
+        metadata_copy(received->trailing, answer->trailers, answer->trailer_count);
 }
 
 /* Locked: sends `told` under the call's number, if it is still wanted. */
@@ -169,17 +171,17 @@ answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_pie
 /* The reason why the call could not be served here. With a status, the calling node passes it to
  * its caller unless another node serves it. */
 static void
-frame_of_refusal(struct peer_answer *told, const struct incoming *incoming,
+frame_of_refusal(struct peer_answer *received, const struct incoming *incoming,
                  const struct runner_answer *given)
 {
     bool by_runtime = incoming->said != NULL && !given->store_refuses;
     const char *text = by_runtime ? incoming->said : given->text;
     size_t bytes = text == NULL ? 0 : strlen(text);
-    told->end = given->end;
-    told->status = by_runtime             ? incoming->said_status
-                   : given->store_refuses ? STATUS_UNAVAILABLE
-                                          : STATUS_OK;
-    told->text =
+    received->end = given->end;
+    received->status = by_runtime             ? incoming->said_status
+                       : given->store_refuses ? STATUS_UNAVAILABLE
+                                              : STATUS_OK;
+    received->text =
         (struct wire_span){text, bytes < PEER_TEXT_BYTES_MAX ? bytes : PEER_TEXT_BYTES_MAX};
 }
 
@@ -253,15 +255,15 @@ static void
 on_ended(struct peer_request *request, uint32_t number, const struct runner_end *ended,
          const struct rpc_answer *given)
 {
-    struct peer_flow_end as_told;
-    peer_flow_detach(request->flow, ended, given, &as_told);
-    const struct runner_end *end = &as_told.end;
+    struct peer_flow_end as_reported;
+    peer_flow_detach(request->flow, ended, given, &as_reported);
+    const struct runner_end *end = &as_reported.end;
     struct incoming *incoming = incoming_of(request);
     struct peer_session *session = incoming->session;
     struct mesh_runner *runner = session->house->runner;
     bool is_last = runner_end_is_last(end);
     if (is_last)
-        pass_back(incoming, as_told.answer);
+        pass_back(incoming, as_reported.answer);
     else if (end->said != NULL)
         keep_said(incoming, end);
     runner_try_ended(runner, &incoming->call, number, end);
@@ -292,7 +294,7 @@ static const struct peer_request_type request_type = {
     .release = on_release,
     .on_part = incoming_on_part,
     .on_room = incoming_on_room,
-    .on_let_go = incoming_on_let_go,
+    .on_first_released = incoming_on_first_released,
 };
 
 static enum runner_begun
@@ -335,26 +337,26 @@ deadline_of(uint64_t left_us)
 static void
 begin(struct incoming *incoming)
 {
-    const struct peer_call *told = &incoming->frame.call;
+    const struct peer_call *received = &incoming->frame.call;
     CHECK(!incoming->is_called && incoming->first.received == incoming->first.expected);
     incoming->request.type = &request_type;
-    incoming->request.method = told->method;
-    incoming->request.metadata = told->metadata;
-    incoming->request.metadata_count = told->metadata_count;
+    incoming->request.method = received->method;
+    incoming->request.metadata = received->metadata;
+    incoming->request.metadata_count = received->metadata_count;
     incoming->request.queue = incoming->session->house->queue;
     incoming->request.pieces = incoming->first.pieces;
     incoming->request.piece_count = incoming->first.count;
     incoming->call = (struct runner_call){
         .type = &call_type,
         .request = &incoming->request,
-        .model = told->model,
+        .model = received->model,
         .name = RUNNER_NAME_MODEL,
-        .hop = told->hop,
+        .hop = received->hop,
         .balance = MESH_BALANCE_NONE,
-        .create_revision = told->create_revision,
-        .tried = told->tried,
-        .tried_count = told->tried_count,
-        .deadline_ns = deadline_of(told->left_us),
+        .create_revision = received->create_revision,
+        .tried = received->tried,
+        .tried_count = received->tried_count,
+        .deadline_ns = deadline_of(received->left_us),
     };
     incoming->is_called = true;
     incoming_hold(incoming); /* the runner's reference */
@@ -420,21 +422,21 @@ refusal(const struct peer_session *session, const struct wire_message *message,
 static enum status
 check_call(const struct peer_session *session, const struct peer_frame *frame, struct error *error)
 {
-    const struct peer_call *told = &frame->call;
-    uint32_t place = told->number & SESSION_PLACE_MASK;
+    const struct peer_call *received = &frame->call;
+    uint32_t place = received->number & SESSION_PLACE_MASK;
     if (place < session->place_count && session->incoming[place] != NULL)
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: its number is in use",
-                         told->number);
-    if (told->hop == MESH_HOP_ENTRY || told->model[0] == '\0' || told->method[0] != '/')
+                         received->number);
+    if (received->hop == MESH_HOP_ENTRY || received->model[0] == '\0' || received->method[0] != '/')
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: no hop, model or method",
-                         told->number);
-    if (frame->payload_bytes > told->message_bytes ||
-        (!peer_flow_has_message(told->shape) && told->message_bytes > 0))
+                         received->number);
+    if (frame->payload_bytes > received->message_bytes ||
+        (!peer_flow_has_message(received->shape) && received->message_bytes > 0))
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: more bytes than announced",
-                         told->number);
-    if (frame->payload_bytes < told->message_bytes && frame->payload_bytes == 0)
+                         received->number);
+    if (frame->payload_bytes < received->message_bytes && frame->payload_bytes == 0)
         return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: a part without bytes",
-                         told->number);
+                         received->number);
     return STATUS_OK;
 }
 
@@ -457,7 +459,7 @@ on_call(struct peer_session *session, const struct wire_message *message,
 {
     struct incoming *incoming = incoming_create(session, opened->head_bytes);
     struct peer_frame *frame = &incoming->frame;
-    const struct peer_call *told = &frame->call;
+    const struct peer_call *received = &frame->call;
     frame->kind = opened->kind;
     frame->head_bytes = opened->head_bytes;
     frame->head = opened->head;
@@ -473,23 +475,23 @@ on_call(struct peer_session *session, const struct wire_message *message,
     if (status == STATUS_OK)
         why = refusal(session, message, frame, &end);
     if (status == STATUS_OK && why == NULL) {
-        uint32_t place = told->number & SESSION_PLACE_MASK;
+        uint32_t place = received->number & SESSION_PLACE_MASK;
         if (place >= session->place_count)
             table_grow(session, place);
         CHECK(session->incoming[place] == NULL);
         session->incoming[place] = incoming;
-        incoming->number = told->number;
-        incoming->first.expected = told->message_bytes;
+        incoming->number = received->number;
+        incoming->first.expected = received->message_bytes;
         incoming->held = held_of(message, frame);
         session->held_bytes += incoming->held;
         session->references++;
-        if (told->shape != PEER_FLOW_UNARY)
+        if (received->shape != PEER_FLOW_UNARY)
             flow_begin(incoming);
     }
     pthread_mutex_unlock(&session->lock);
     if (status != STATUS_OK || why != NULL) {
         if (why != NULL)
-            refuse_call(session, told->number, end, why);
+            refuse_call(session, received->number, end, why);
         free(incoming);
         return status;
     }

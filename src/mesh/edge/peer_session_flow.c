@@ -22,18 +22,20 @@ incoming_on_part(struct peer_request *request, const struct rpc_answer *part)
     struct incoming *incoming = incoming_of(request);
     struct peer_session *session = incoming->session;
     struct peer_frame frame = {.kind = PEER_MESSAGE};
-    struct peer_message *told = &frame.message;
+    struct peer_message *received = &frame.message;
     uint64_t bytes = peer_pieces_bytes(part->pieces, part->piece_count);
-    told->number = incoming->number;
-    told->has_message = part->pieces != NULL;
-    told->message_bytes = bytes;
-    told->initial_count = (uint32_t)(part->initial_count < PEER_METADATA_MAX ? part->initial_count
-                                                                             : PEER_METADATA_MAX);
-    if (told->initial_count > 0)
-        memcpy(told->initial, part->initial, told->initial_count * sizeof(*told->initial));
+    received->number = incoming->number;
+    received->has_message = part->pieces != NULL;
+    received->message_bytes = bytes;
+    received->initial_count =
+        (uint32_t)(part->initial_count < PEER_METADATA_MAX ? part->initial_count
+                                                           : PEER_METADATA_MAX);
+    if (received->initial_count > 0)
+        memcpy(received->initial, part->initial,
+               received->initial_count * sizeof(*received->initial));
     pthread_mutex_lock(&session->lock);
     if (incoming_is_there(incoming) && session->call != NULL) {
-        if (told->has_message)
+        if (received->has_message)
             incoming->out += peer_flow_cost(bytes);
         put(session, &frame, part->pieces, part->piece_count, bytes);
     } else {
@@ -62,7 +64,7 @@ incoming_on_room(struct peer_request *request, uint64_t cost)
 }
 
 void
-incoming_on_let_go(struct peer_request *request)
+incoming_on_first_released(struct peer_request *request)
 {
     gathered_release(&incoming_of(request)->first);
 }
@@ -89,20 +91,21 @@ pass_on(struct incoming *incoming, bool has_message)
 static enum status
 check(const struct incoming *incoming, const struct peer_frame *frame, struct error *error)
 {
-    const struct peer_message *told = &frame->message;
-    bool is_empty = !told->has_message || told->message_bytes == 0;
+    const struct peer_message *received = &frame->message;
+    bool is_empty = !received->has_message || received->message_bytes == 0;
     const char *wrong = NULL;
     if (incoming->request.flow == NULL || !incoming->is_called || incoming->is_gathering ||
         incoming->is_last)
         wrong = "an unexpected message";
     else if (incoming->in >= PEER_FLOW_TAKEN_BYTES)
         wrong = "more than the window";
-    else if (frame->payload_bytes > told->message_bytes ||
-             (frame->payload_bytes == 0) != is_empty || (!told->has_message && !told->is_last))
+    else if (frame->payload_bytes > received->message_bytes ||
+             (frame->payload_bytes == 0) != is_empty ||
+             (!received->has_message && !received->is_last))
         wrong = "a message of the wrong length";
     if (wrong == NULL)
         return STATUS_OK;
-    return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: %s", told->number, wrong);
+    return error_set(error, STATUS_INVALID_ARGUMENT, "call %u: %s", received->number, wrong);
 }
 
 /* An awaited first message counts like that of any other call. */
@@ -123,29 +126,30 @@ hold(struct incoming *incoming, uint64_t bytes)
 static void
 begin(struct incoming *incoming, const struct wire_message *message, const struct peer_frame *frame)
 {
-    const struct peer_message *told = &frame->message;
+    const struct peer_message *received = &frame->message;
     struct error error = ERROR_NONE;
-    if (told->message_bytes > incoming->session->house->options->message_bytes_max) {
+    if (received->message_bytes > incoming->session->house->options->message_bytes_max) {
         (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
                         "a message of %llu bytes is larger than the serving node accepts",
-                        (unsigned long long)told->message_bytes);
+                        (unsigned long long)received->message_bytes);
         incoming_refuse(incoming, &error);
         return;
     }
-    incoming->is_last = told->is_last;
+    incoming->is_last = received->is_last;
     incoming->is_gathering = true;
-    if (told->has_message && !incoming->flow.is_awaited)
-        incoming->in += peer_flow_cost(told->message_bytes);
-    if (told->has_message && incoming->flow.is_awaited && !hold(incoming, told->message_bytes)) {
+    if (received->has_message && !incoming->flow.is_awaited)
+        incoming->in += peer_flow_cost(received->message_bytes);
+    if (received->has_message && incoming->flow.is_awaited &&
+        !hold(incoming, received->message_bytes)) {
         (void)error_set(&error, STATUS_RESOURCE_EXHAUSTED,
                         "too many bytes of requests are waiting at the serving node");
         incoming_refuse(incoming, &error);
         return;
     }
-    incoming->more.expected = told->message_bytes;
+    incoming->more.expected = received->message_bytes;
     gathered_add(&incoming->more, message, frame);
     if (incoming->more.received == incoming->more.expected)
-        pass_on(incoming, told->has_message);
+        pass_on(incoming, received->has_message);
 }
 
 enum status

@@ -60,7 +60,7 @@ struct peer_request_type {
     void (*on_room)(struct peer_request *request, uint64_t cost);
     /* Called once, after a message behind the first was sent: the first one is not read any more
      * and its pieces are forgotten. NULL: it is kept until the end. */
-    void (*on_let_go)(struct peer_request *request);
+    void (*on_first_released)(struct peer_request *request);
 };
 
 /* Owned by the owner; unchanged until the last reference is released. */

@@ -85,7 +85,7 @@ runner_end_is_last(const struct runner_end *end)
 
 /* The runtime of the copy refused the call; the other ends are of nodes. */
 static inline bool
-runner_end_is_told(const struct runner_end *end)
+runner_end_is_reported(const struct runner_end *end)
 {
     return end->said != NULL && end->said_status == STATUS_INTERNAL;
 }

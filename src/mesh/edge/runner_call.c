@@ -205,7 +205,7 @@ runner_call_end(struct mesh_runner *runner, const struct ended *ended)
                                          .end = ended->end.end,
                                          .answered = ended->end.is_answered,
                                          .vanished = ended->end.vanished,
-                                         .told = runner_end_is_told(&ended->end),
+                                         .reported = runner_end_is_reported(&ended->end),
                                          .took_us = ended->end.took_us}};
 }
 

@@ -68,7 +68,7 @@ notify_and_unlock(struct mesh_runner *runner, struct mesh_event event)
 }
 
 static void
-tell(struct mesh_runner *runner, struct mesh_event event)
+notify(struct mesh_runner *runner, struct mesh_event event)
 {
     runner_lock(runner);
     notify_and_unlock(runner, event);
@@ -142,7 +142,7 @@ put_instance(struct mesh_runner *runner, const struct store_record *record)
     /* before the step: its actions may forward calls there */
     if (peers->on_peer != NULL && !is_self(runner, record->id))
         peers->on_peer(peers->context, &peer);
-    tell(runner, (struct mesh_event){.kind = MESH_INSTANCE_PUT, .instance = instance->instance});
+    notify(runner, (struct mesh_event){.kind = MESH_INSTANCE_PUT, .instance = instance->instance});
     free(instance);
 }
 
@@ -151,7 +151,7 @@ set(struct mesh_runner *runner, enum record_setting_kind kind, const struct reco
 {
     if (kind == RECORD_RATE_FOR_MORE) {
         uint32_t calls = setting != NULL ? setting->number : runner->options.core.rate_for_more;
-        tell(runner, (struct mesh_event){.kind = MESH_RATE, .rate = {.for_more = calls}});
+        notify(runner, (struct mesh_event){.kind = MESH_RATE, .rate = {.for_more = calls}});
     } else if (runner->options.on_setting != NULL)
         runner->options.on_setting(runner->options.context, kind, setting);
 }
@@ -273,7 +273,7 @@ on_session(void *context, uint64_t session)
                  session);
     else if (!closed)
         log_warn("mesh_session_lost instance=%s", runner->options.core.instance);
-    tell(runner, (struct mesh_event){.kind = MESH_SESSION, .session = {.revision = session}});
+    notify(runner, (struct mesh_event){.kind = MESH_SESSION, .session = {.revision = session}});
 }
 
 static void
@@ -288,7 +288,7 @@ on_leader(void *context, enum store_leadership leadership)
     if (changed)
         log_info("mesh_leader instance=%s leads=%s", runner->options.core.instance,
                  leads ? "yes" : "no");
-    tell(runner, (struct mesh_event){.kind = MESH_LEADER, .leader = {.is_leader = leads}});
+    notify(runner, (struct mesh_event){.kind = MESH_LEADER, .leader = {.is_leader = leads}});
 }
 
 static void
@@ -302,7 +302,7 @@ on_emptied(void *context)
     unknown_fields_fini(&runner->records.unreadable);
     runner_unlock(runner);
     log_warn("mesh_registry_emptied instance=%s", runner->options.core.instance);
-    tell(runner, (struct mesh_event){.kind = MESH_EMPTIED});
+    notify(runner, (struct mesh_event){.kind = MESH_EMPTIED});
 }
 
 static void

@@ -151,7 +151,8 @@ measure_end(struct mesh_runner *runner, const struct runner_load *load,
 }
 
 static void
-tell(struct mesh_runner *runner, const struct runner_load *load, const struct runner_load_end *end)
+notify(struct mesh_runner *runner, const struct runner_load *load,
+       const struct runner_load_end *end)
 {
     static const enum mesh_event_kind kinds[] = {
         [LOAD_SIZE] = MESH_SIZE_PREDICTED,
@@ -195,7 +196,7 @@ runner_load_ended(struct mesh_runner *runner, struct runner_load *load,
     else
         link_remove(&load->link);
     if (!load->given_up && !runner->closed)
-        tell(runner, load, end);
+        notify(runner, load, end);
     runner_unlock(runner);
     if (!is_kept)
         free(load);
@@ -228,7 +229,7 @@ give_up(struct mesh_runner *runner, struct runner_load *load)
     load->given_up = true;
     keep(runner, load);
     runner->counts.given_up++;
-    tell(runner, load, &(struct runner_load_end){.end = MESH_LOAD_BROKE, .reason = reason});
+    notify(runner, load, &(struct runner_load_end){.end = MESH_LOAD_BROKE, .reason = reason});
 }
 
 void

@@ -56,7 +56,7 @@ puts_any(const struct txn *txn)
 
 /* `error` may be NULL if the end is LOST. */
 static void
-end(struct txn *txn, enum store_txn_end told, const struct error *error)
+end(struct txn *txn, enum store_txn_end received, const struct error *error)
 {
     static const enum mesh_txn_end ends[] = {[STORE_OK] = MESH_TXN_OK,
                                              [STORE_LOST] = MESH_TXN_LOST,
@@ -64,8 +64,8 @@ end(struct txn *txn, enum store_txn_end told, const struct error *error)
                                              [STORE_FULL] = MESH_TXN_UNKNOWN,
                                              [STORE_BUSY] = MESH_TXN_LOST};
     struct mesh_runner *runner = txn->runner;
-    CHECK(told < ARRAY_COUNT(ends));
-    enum mesh_txn_end how = ends[told];
+    CHECK(received < ARRAY_COUNT(ends));
+    enum mesh_txn_end how = ends[received];
     runner_lock(runner);
     link_remove(&txn->link);
     runner->counts.txns_done += how == MESH_TXN_OK;
@@ -77,7 +77,7 @@ end(struct txn *txn, enum store_txn_end told, const struct error *error)
     if (how == MESH_TXN_OK && puts_any(txn))
         runner->reported.full_ns = 0;
     if (!runner->closed && how != MESH_TXN_OK)
-        runner_refuse_txn(runner, txn->compares, txn->compare_count, told, error);
+        runner_refuse_txn(runner, txn->compares, txn->compare_count, received, error);
     runner_unlock_and_work(runner);
     destroy(txn);
 }

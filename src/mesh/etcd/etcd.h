@@ -327,4 +327,4 @@ int64_t etcd_mirror_revision(const struct etcd_mirror *mirror);
 /* Number of keys reported. */
 size_t etcd_mirror_keys(const struct etcd_mirror *mirror);
 /* The mod_revision of a key as reported; 0: absent as far as reported. */
-int64_t etcd_mirror_told(const struct etcd_mirror *mirror, struct etcd_bytes key);
+int64_t etcd_mirror_reported(const struct etcd_mirror *mirror, struct etcd_bytes key);

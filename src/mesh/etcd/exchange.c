@@ -35,7 +35,7 @@ struct etcd_wire {
     size_t answer_bytes_max;
     struct exchange_list open;
     struct exchange_list ready; /* of those: with something to report */
-    bool telling;
+    bool notifying;
 };
 
 struct etcd_exchange {
@@ -47,8 +47,8 @@ struct etcd_exchange {
     struct curl_slist *headers;
     size_t given; /* bytes of the body taken by libcurl */
     struct bytes answer;
-    size_t told; /* bytes of the answer reported as lines */
-    size_t seen; /* bytes after that without an end of line */
+    size_t reported; /* bytes of the answer reported as lines */
+    size_t seen;     /* bytes after that without an end of line */
     bool is_ready, over, too_long;
     CURLcode code;
     char failure[CURL_ERROR_SIZE];
@@ -92,7 +92,7 @@ take_answer(char *data, size_t one, size_t count, void *context)
 {
     struct etcd_exchange *exchange = context;
     size_t bytes = one * count;
-    if (exchange->answer.used - exchange->told + bytes > exchange->wire->answer_bytes_max) {
+    if (exchange->answer.used - exchange->reported + bytes > exchange->wire->answer_bytes_max) {
         exchange->too_long = true;
         return CURL_WRITEFUNC_ERROR;
     }
@@ -132,23 +132,23 @@ static const char *
 next_line(struct etcd_exchange *exchange, size_t *bytes)
 {
     struct bytes *answer = &exchange->answer;
-    if (exchange->told > answer->capacity / 2) { /* else each line would move all others */
-        memmove(answer->data, answer->data + exchange->told, answer->used - exchange->told);
-        answer->used -= exchange->told;
-        exchange->told = 0;
+    if (exchange->reported > answer->capacity / 2) { /* else each line would move all others */
+        memmove(answer->data, answer->data + exchange->reported, answer->used - exchange->reported);
+        answer->used -= exchange->reported;
+        exchange->reported = 0;
     }
-    size_t from = exchange->told + exchange->seen;
+    size_t from = exchange->reported + exchange->seen;
     if (answer->used == from)
         return NULL;
     char *end = memchr(answer->data + from, '\n', answer->used - from);
     if (end == NULL) {
-        exchange->seen = answer->used - exchange->told;
+        exchange->seen = answer->used - exchange->reported;
         return NULL;
     }
-    char *line = answer->data + exchange->told;
+    char *line = answer->data + exchange->reported;
     *end = '\0';
     *bytes = (size_t)(end - line);
-    exchange->told += *bytes + 1;
+    exchange->reported += *bytes + 1;
     exchange->seen = 0;
     return line;
 }
@@ -174,8 +174,8 @@ notify_end(struct etcd_exchange *exchange)
     struct etcd_exchange_end end = {.body_given = exchange->given > 0, .error = ERROR_NONE};
     bytes_put_char(&exchange->answer, '\0');
     CHECK(!exchange->answer.failed);
-    end.answer = exchange->answer.data + exchange->told;
-    end.answer_bytes = exchange->answer.used - exchange->told - 1;
+    end.answer = exchange->answer.data + exchange->reported;
+    end.answer_bytes = exchange->answer.used - exchange->reported - 1;
     if (exchange->code == CURLE_OK)
         end.http_status = http_status(exchange);
     else
@@ -204,9 +204,10 @@ notify_next(struct etcd_exchange *exchange)
         notify_end(exchange);
         return;
     }
-    if (exchange->told == exchange->answer.used && exchange->answer.capacity > LINES_KEPT_BYTES) {
+    if (exchange->reported == exchange->answer.used &&
+        exchange->answer.capacity > LINES_KEPT_BYTES) {
         bytes_fini(&exchange->answer); /* long lines are rare and streams last for months */
-        exchange->told = exchange->seen = 0;
+        exchange->reported = exchange->seen = 0;
     }
     exchange->is_ready = false;
     TAILQ_REMOVE(&exchange->wire->ready, exchange, ready_link);
@@ -215,9 +216,9 @@ notify_next(struct etcd_exchange *exchange)
 static void
 notify_all(struct etcd_wire *wire)
 {
-    if (wire->telling)
+    if (wire->notifying)
         return;
-    wire->telling = true;
+    wire->notifying = true;
     const CURLMsg *message;
     int left;
     while ((message = curl_multi_info_read(wire->multi, &left)) != NULL) {
@@ -230,7 +231,7 @@ notify_all(struct etcd_wire *wire)
     }
     while (!TAILQ_EMPTY(&wire->ready)) /* the end removes it: NOLINTNEXTLINE(*-unix.Malloc) */
         notify_next(TAILQ_FIRST(&wire->ready));
-    wire->telling = false;
+    wire->notifying = false;
 }
 
 /* ---- libcurl on the event base ---- */
@@ -323,7 +324,7 @@ etcd_wire_create(struct event_base *base, const struct etcd_options *options,
 void
 etcd_wire_destroy(struct etcd_wire *wire)
 {
-    CHECK(!wire->telling);
+    CHECK(!wire->notifying);
     while (!TAILQ_EMPTY(&wire->open)) /* which removes it: NOLINTNEXTLINE(*-unix.Malloc) */
         exchange_free(TAILQ_FIRST(&wire->open));
     CHECK(curl_multi_cleanup(wire->multi) == CURLM_OK);

@@ -52,13 +52,13 @@ struct etcd_mirror {
     int64_t witness_mod_revision;
     int64_t witness_revision; /* as reported for its range */
 
-    uint32_t listing;       /* current listing's number */
-    size_t range_index;     /* being listed */
-    struct etcd_range rest; /* of that range, still to be listed */
-    int64_t page_keys;      /* for the listing's pages */
-    int64_t revision;       /* of the listing; 0: its first page is pending */
-    uint64_t history;       /* of the listing */
-    uint64_t history_told;  /* of the index's content */
+    uint32_t listing;          /* current listing's number */
+    size_t range_index;        /* being listed */
+    struct etcd_range rest;    /* of that range, still to be listed */
+    int64_t page_keys;         /* for the listing's pages */
+    int64_t revision;          /* of the listing; 0: its first page is pending */
+    uint64_t history;          /* of the listing */
+    uint64_t history_reported; /* of the index's content */
     bool synced;
     uint32_t relists; /* in a row, without an event in between */
     bool in_trouble;  /* since the last on_synced */
@@ -147,7 +147,7 @@ etcd_mirror_keys(const struct etcd_mirror *mirror)
 }
 
 int64_t
-etcd_mirror_told(const struct etcd_mirror *mirror, struct etcd_bytes key)
+etcd_mirror_reported(const struct etcd_mirror *mirror, struct etcd_bytes key)
 {
     const struct etcd_index_entry *entry = etcd_index_find(&mirror->index, key);
     return entry == NULL ? 0 : entry->mod_revision;
@@ -176,7 +176,7 @@ notify_put(struct etcd_mirror *mirror, size_t range_index, const struct etcd_kv 
     CHECK(!mirror->closed && range_index < mirror->options.range_count);
     struct etcd_index_entry *entry = etcd_index_add(&mirror->index, kv->key);
     bool is_new = entry->mod_revision == 0;
-    bool same_history = mirror->history == mirror->history_told;
+    bool same_history = mirror->history == mirror->history_reported;
     bool known = !is_new && same_history && kv->mod_revision <= entry->mod_revision;
     entry->listing = mirror->listing;
     entry->range_index = (uint32_t)range_index;
@@ -356,7 +356,7 @@ static void
 list_end(struct etcd_mirror *mirror)
 {
     struct etcd_index_entry *entry = etcd_index_walk(&mirror->index, NULL), *next;
-    mirror->history_told = mirror->history;
+    mirror->history_reported = mirror->history;
     for (; entry != NULL; entry = next) {
         next = etcd_index_walk(&mirror->index, entry);
         if (entry->listing != mirror->listing)

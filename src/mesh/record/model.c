@@ -164,7 +164,7 @@ says_more(json_t *failure)
 
 /* Keeps the fields of failures beside their text, for failures that are places. */
 static enum status
-put_failure_extras(struct json *to, const struct maps *maps, struct error *error)
+put_failure_members(struct json *to, const struct maps *maps, struct error *error)
 {
     json_t *failures = maps->failures;
     const size_t start = to->out->used;
@@ -192,7 +192,7 @@ put_unknown_fields(struct bytes *out, json_t *root, const struct maps *maps, str
     struct json json = json_begin(out, JSON_STYLE_UPPER);
     json_open(&json, '{');
     if (record_json_field_kept(&json, "actionable", root, error) != STATUS_OK ||
-        put_failure_extras(&json, maps, error) != STATUS_OK ||
+        put_failure_members(&json, maps, error) != STATUS_OK ||
         record_json_rest(&json, root, &fields, NULL, 0, error) != STATUS_OK)
         return error->status;
     json_close(&json, '}');

@@ -42,10 +42,10 @@ range_of(const struct store_claim *claim)
 static void
 pause_for(struct store_claim *claim, int64_t pause_ns, const struct error *error)
 {
-    struct error told = *error;
+    struct error reported = *error;
     loop_timer_set(claim->timer, pause_ns);
-    error_prefix(&told, "%s", claim->what);
-    claim->options.on_trouble(claim->options.context, &told);
+    error_prefix(&reported, "%s", claim->what);
+    claim->options.on_trouble(claim->options.context, &reported);
 }
 
 static void

@@ -44,7 +44,7 @@ notify_trouble(void *context, const struct error *error)
     struct etcd_store *store = context;
     const struct store_events *events = &store->store.events;
     bool is_full = store->fulls != etcd_figures(store->etcd)->full;
-    etcd_store_fulls_told(store);
+    etcd_store_fulls_reported(store);
     events->on_trouble(events->context, error);
     if (is_full)
         events->on_full(events->context, error);
@@ -97,7 +97,7 @@ on_instance_held(void *context, uint64_t revision)
             .revision = revision,
         };
         store->store.events.on_put(store->store.events.context, &record);
-        etcd_store_told(store, RECORD_INSTANCES, store->store.instance, revision);
+        etcd_store_reported(store, RECORD_INSTANCES, store->store.instance, revision);
     }
     session_set(store, revision);
 }
@@ -107,7 +107,7 @@ on_candidate_held(void *context, uint64_t revision)
 {
     struct etcd_store *store = context;
     if (revision != 0)
-        etcd_store_told(store, RECORD_CANDIDATES, store->store.instance, revision);
+        etcd_store_reported(store, RECORD_CANDIDATES, store->store.instance, revision);
     lead_check(store);
 }
 
@@ -181,7 +181,7 @@ emptied_check(struct etcd_store *store)
     store->emptied = true;
     store->whole = 0;
     candidates_fini(&store->candidates);
-    table_fini(&store->told);
+    table_fini(&store->reported);
     missed_drop(store);
     lease_close(store);
     session_set(store, 0);
@@ -294,19 +294,19 @@ struct sweep {
 };
 
 static void
-sweep_told(void *context, const struct store_record *told)
+sweep_reported(void *context, const struct store_record *reported)
 {
     struct sweep *sweep = context;
     struct etcd_store *store = sweep->store;
-    enum record_area area = (enum record_area)told->table;
+    enum record_area area = (enum record_area)reported->table;
     struct bytes key = {0};
-    record_key_put(&key, etcd_store_prefix(store), area, record_text(told->id));
+    record_key_put(&key, etcd_store_prefix(store), area, record_text(reported->id));
     CHECK(!key.failed);
-    int64_t has = etcd_mirror_told(store->mirror, (struct etcd_bytes){key.data, key.used});
-    if ((uint64_t)has < told->revision && told->revision > sweep->revision)
-        table_put(&sweep->left, told);
+    int64_t has = etcd_mirror_reported(store->mirror, (struct etcd_bytes){key.data, key.used});
+    if ((uint64_t)has < reported->revision && reported->revision > sweep->revision)
+        table_put(&sweep->left, reported);
     else if (has == 0)
-        miss(store, area, told->id);
+        miss(store, area, reported->id);
     bytes_fini(&key);
 }
 
@@ -315,9 +315,9 @@ static void
 notify_missed(struct etcd_store *store, uint64_t revision)
 {
     struct sweep sweep = {store, revision, {0}};
-    table_walk(&store->told, sweep_told, &sweep);
-    table_fini(&store->told);
-    store->told = sweep.left;
+    table_walk(&store->reported, sweep_reported, &sweep);
+    table_fini(&store->reported);
+    store->reported = sweep.left;
     while (store->missed != NULL) {
         struct missed *missed = store->missed;
         store->missed = missed->next;
@@ -458,7 +458,7 @@ store_close_of(struct store *base)
     loop_timer_destroy(store->refused_timer);
     request_queue_drop(&store->refused);
     candidates_fini(&store->candidates);
-    table_fini(&store->told);
+    table_fini(&store->reported);
     missed_drop(store);
     bytes_fini(&store->prefix);
     store_fini(base);
@@ -582,7 +582,7 @@ store_open_etcd(struct event_base *base, const struct store_options *options,
     store->leadership = STORE_FOLLOWS;
     store->ops_max = BATCH_OPS_MAX;
     store->waiting_max = etcd->waiting_max == 0 ? WAITING_MAX : etcd->waiting_max;
-    etcd_store_fulls_told(store);
+    etcd_store_fulls_reported(store);
     bytes_put_text(&store->prefix, etcd->prefix);
     if (store_init(&store->store, &etcd_kind, options, error) != STATUS_OK) {
         bytes_fini(&store->prefix);

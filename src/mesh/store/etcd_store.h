@@ -51,7 +51,8 @@ struct etcd_store {
     size_t out_count;
     size_t ops_max; /* of a batch; below BATCH_OPS_MAX if etcd has refused as many */
     struct candidates candidates;
-    struct record_table told; /* keys and revisions reported by answers and not yet by the mirror */
+    struct record_table
+        reported; /* keys and revisions reported by answers and not yet by the mirror */
     struct missed *missed;
     uint64_t session;   /* as reported */
     uint64_t whole;     /* revision reported by on_whole */
@@ -69,7 +70,7 @@ etcd_store_prefix(const struct etcd_store *store)
 
 /* Notes that all refusals for lack of space in etcd's figures so far have been reported. */
 static inline void
-etcd_store_fulls_told(struct etcd_store *store)
+etcd_store_fulls_reported(struct etcd_store *store)
 {
     store->fulls = etcd_figures(store->etcd)->full;
 }
@@ -77,8 +78,8 @@ etcd_store_fulls_told(struct etcd_store *store)
 /* ---- etcd_txn.c ---- */
 
 /* An answer has shown a key as of a revision. The mirror will report it, or it is gone by then. */
-void etcd_store_told(struct etcd_store *store, enum record_area area, const char *id,
-                     uint64_t revision);
+void etcd_store_reported(struct etcd_store *store, enum record_area area, const char *id,
+                         uint64_t revision);
 
 /* Answers the request LOST or BUSY, or sends it. */
 void etcd_store_txn(struct etcd_store *store, struct store_request *request);

@@ -105,11 +105,12 @@ make_changes(struct txn_making *making, const struct etcd_store *store, const st
 /* ---- the answer ---- */
 
 void
-etcd_store_told(struct etcd_store *store, enum record_area area, const char *id, uint64_t revision)
+etcd_store_reported(struct etcd_store *store, enum record_area area, const char *id,
+                    uint64_t revision)
 {
-    const struct store_record told = {
+    const struct store_record reported = {
         .table = (enum store_table)area, .id = id, .revision = revision};
-    table_put(&store->told, &told);
+    table_put(&store->reported, &reported);
 }
 
 static void
@@ -131,7 +132,7 @@ notify_kv(struct etcd_store *store, const struct store_compare *compare,
         .revision = (uint64_t)kv->mod_revision,
     };
     events->on_put(events->context, &record);
-    etcd_store_told(store, (enum record_area)record.table, record.id, record.revision);
+    etcd_store_reported(store, (enum record_area)record.table, record.id, record.revision);
 }
 
 /* `responses`: to its changes and reads. Returns the rest. */
@@ -161,7 +162,7 @@ notify_changes(struct etcd_store *store, const struct store_txn *txn,
             .revision = revision,
         };
         events->on_put(events->context, &record);
-        etcd_store_told(store, (enum record_area)record.table, record.id, revision);
+        etcd_store_reported(store, (enum record_area)record.table, record.id, revision);
     }
     return responses;
 }
@@ -273,7 +274,7 @@ batch_failed(struct etcd_store *store, const struct store_batch *batch,
         again(store, &all, REQUEST_ALONE);
         return;
     }
-    etcd_store_fulls_told(store);
+    etcd_store_fulls_reported(store);
     store->store.events.on_trouble(store->store.events.context, &answer->error);
     for (size_t i = 0; i < batch->count; i++)
         request_end(batch->requests[i], end, &answer->error);

@@ -51,7 +51,7 @@ struct local_store {
     size_t instance_bytes;
     bool instance_changed;
     bool leaving;
-    bool told;     /* the initial records have been reported */
+    bool reported; /* the initial records have been reported */
     bool writable; /* this turn may write to the journal */
     size_t cut;    /* bytes removed from the journal's end, to be reported */
 };
@@ -92,7 +92,7 @@ notify_whole(const struct local_store *local)
 static void
 notify_start(struct local_store *local)
 {
-    local->told = true;
+    local->reported = true;
     table_walk(&local->table, notify_put, local);
     notify_whole(local);
     if (local->cut == 0)
@@ -362,7 +362,7 @@ static void
 on_time(void *context)
 {
     struct local_store *local = context;
-    if (!local->told)
+    if (!local->reported)
         notify_start(local);
     if (local->leaving)
         instance_leave(local);

@@ -227,7 +227,7 @@ end_all(struct adapter_task *tasks)
         tasks = task->next;
         (void)error_set(&task->error, STATUS_CANCELLED, "the node is stopping");
         if (task->kind != TASK_STATUS)
-            task_tell_end(task, NULL);
+            task_notify_end(task, NULL);
         task_free(task);
     }
 }

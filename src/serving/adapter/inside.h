@@ -100,7 +100,7 @@ void adapter_files(struct adapter_task *task, enum task_step step);
 /* Home: answers the request and frees the task; `answer` NULL: an empty message. */
 void task_end(struct adapter_task *task, const struct bytes *answer);
 /* Parts of task_end, for a task that is in no list any more. */
-void task_tell_end(const struct adapter_task *task, const struct bytes *answer);
+void task_notify_end(const struct adapter_task *task, const struct bytes *answer);
 void task_free(struct adapter_task *task);
 
 /* ---- steps.c ---- */

@@ -253,8 +253,8 @@ commit(const struct adapter *adapter, const struct layout *layout, struct error 
 static uint64_t
 bytes_of(const struct layout *layout, const json_t *key)
 {
-    json_int_t told = json_integer_value(json_object_get(key, "disk_size_bytes"));
-    return told > 0 ? (uint64_t)told : tree_bytes(layout->source);
+    json_int_t reported = json_integer_value(json_object_get(key, "disk_size_bytes"));
+    return reported > 0 ? (uint64_t)reported : tree_bytes(layout->source);
 }
 
 enum status

@@ -80,7 +80,7 @@ task_free(struct adapter_task *task)
 }
 
 void
-task_tell_end(const struct adapter_task *task, const struct bytes *answer)
+task_notify_end(const struct adapter_task *task, const struct bytes *answer)
 {
     struct wire_span span = {.data = NULL, .bytes = 0};
     if (task->kind == TASK_TURN)
@@ -111,7 +111,7 @@ task_end(struct adapter_task *task, const struct bytes *answer)
         at = &(*at)->next;
     *at = task->next;
     adapter_wake(task->adapter); /* others may have waited for it */
-    task_tell_end(task, answer);
+    task_notify_end(task, answer);
     task_free(task);
 }
 

@@ -241,14 +241,14 @@ step_present(struct folder_item *item, const struct serving_object *object)
         return;
     }
     bool is_exact = !is_left && strcmp(manifest->json, item->json) == 0;
-    bool is_told = is_exact || (is_new && is_same(item, manifest));
-    if (is_new && !is_told && !knows_leader(item->leader)) {
+    bool is_reported = is_exact || (is_new && is_same(item, manifest));
+    if (is_new && !is_reported && !knows_leader(item->leader)) {
         make_due_later(item);
         return;
     }
     bool may_ask =
         is_left || item->state == ITEM_CHANGED || (is_new && may_replace(item, manifest));
-    if (may_ask && !is_told)
+    if (may_ask && !is_reported)
         ask(item, object);
     else
         item->state = ITEM_TOLD;

@@ -176,7 +176,7 @@ url_look(struct serving_leader *leader)
 }
 
 void
-credentials_tell(struct serving_leader *leader)
+credentials_notify(struct serving_leader *leader)
 {
     const struct serving_leader_options *options = &leader->options;
     const struct serving_object *object = object_find(leader, credentials_id);
@@ -188,13 +188,13 @@ static void
 runtimes_changed(struct serving_leader *leader, const struct serving_object *object)
 {
     if (object->kind == MANIFEST_SECRET || object->kind == MANIFEST_CONFIG_MAP)
-        runtimes_tell(leader);
+        runtimes_notify(leader);
     if (!manifest_is_runtime(object->kind))
         return;
     offers_drop(leader);
     types_derive(leader);
     objects_touch(leader);
-    runtimes_tell(leader);
+    runtimes_notify(leader);
 }
 
 /* An object has another content, or none any more. */
@@ -203,7 +203,7 @@ content_changed(struct serving_object *object)
 {
     runtimes_changed(object->leader, object);
     if (strcmp(object->id, credentials_id) == 0)
-        credentials_tell(object->leader);
+        credentials_notify(object->leader);
     if (strcmp(object->id, config_id) == 0)
         objects_touch(object->leader);
     object_touch(object);
@@ -314,7 +314,7 @@ objects_restart(struct serving_leader *leader)
     }
     offers_drop(leader);
     types_derive(leader);
-    runtimes_tell(leader);
+    runtimes_notify(leader);
 }
 
 void

@@ -81,7 +81,7 @@ struct serving_object {
 };
 
 /* The value of "manifests/KIND/NAME/node/NODE". */
-struct serving_told {
+struct serving_reported {
     struct hash_entry entry; /* first */
     uint64_t revision;
     char *json;
@@ -91,7 +91,7 @@ struct serving_told {
 
 struct serving_leader {
     struct serving_leader_options options;
-    struct hash_table told;
+    struct hash_table reported;
     struct loop_timer *sweep; /* of reports that nobody will take back */
     void (*on_runtimes)(void *context);
     void (*on_models)(void *context);
@@ -150,7 +150,7 @@ object_is_service(const struct serving_object *object)
 /* The URL at which callers reach the nodes; NULL: unknown. */
 const char *url_look(struct serving_leader *leader);
 /* Passes the Secret storage-config to this node's storage. */
-void credentials_tell(struct serving_leader *leader);
+void credentials_notify(struct serving_leader *leader);
 /* The key of a service's status. */
 void object_status_id(const struct serving_object *object, char id[STORE_ID_BYTES_MAX + 1]);
 
@@ -190,7 +190,7 @@ void reports_sweep(void *context);
 void reports_free(struct serving_leader *leader);
 
 static inline void
-runtimes_tell(struct serving_leader *leader)
+runtimes_notify(struct serving_leader *leader)
 {
     if (leader->on_runtimes != NULL && !leader->stopped)
         leader->on_runtimes(leader->on_runtimes_context);

@@ -269,7 +269,7 @@ is_aged(struct serving_object *object)
 
 /* False: it is there already. */
 static bool
-object_tell(struct serving_object *object, const struct serving_status *status)
+object_notify(struct serving_object *object, const struct serving_status *status)
 {
     struct status_record former = {.events = "[]", .events_bytes = 2};
     struct bytes text = {0};
@@ -333,7 +333,7 @@ object_decide(struct serving_object *object)
         object->act = SERVING_KEEP;
         object->rest = WAIT_AGAIN;
     }
-    if (object->deleted || !object_tell(object, &status))
+    if (object->deleted || !object_notify(object, &status))
         object_go(object);
 }
 
@@ -437,9 +437,9 @@ on_whole(void *context, uint64_t revision)
     if (!begins)
         return;
     objects_touch(leader);
-    credentials_tell(leader);
+    credentials_notify(leader);
     folder_touch_all(leader);
-    runtimes_tell(leader);
+    runtimes_notify(leader);
 }
 
 static void
@@ -449,7 +449,7 @@ on_session(void *context, uint64_t session)
     leader->next.on_session(leader->next.context, session);
     if (session != 0)
         folder_touch_all(leader);
-    runtimes_tell(leader);
+    runtimes_notify(leader);
 }
 
 static void

@@ -55,36 +55,36 @@ hash_of(const char *id)
     return hash_fnv1a(HASH_FNV1A_SEED, id, mark != NULL ? (size_t)(mark - id) : strlen(id));
 }
 
-static struct serving_told *
+static struct serving_reported *
 find(struct serving_leader *leader, const char *id)
 {
-    struct hash_entry *entry = hash_table_first(&leader->told, hash_of(id));
-    while (entry != NULL && strcmp(((struct serving_told *)(void *)entry)->id, id) != 0)
+    struct hash_entry *entry = hash_table_first(&leader->reported, hash_of(id));
+    while (entry != NULL && strcmp(((struct serving_reported *)(void *)entry)->id, id) != 0)
         entry = hash_table_next(entry);
-    return (struct serving_told *)(void *)entry;
+    return (struct serving_reported *)(void *)entry;
 }
 
-static struct serving_told *
+static struct serving_reported *
 make(struct serving_leader *leader, const char *id)
 {
-    struct serving_told *told = find(leader, id);
+    struct serving_reported *reported = find(leader, id);
     size_t bytes = strlen(id) + 1;
-    if (told != NULL)
-        return told;
-    told = calloc(1, sizeof(*told) + bytes);
-    CHECK(told != NULL);
-    memcpy(told->id, id, bytes);
-    told->json = must_copy("");
-    hash_table_add(&leader->told, &told->entry, hash_of(id));
-    return told;
+    if (reported != NULL)
+        return reported;
+    reported = calloc(1, sizeof(*reported) + bytes);
+    CHECK(reported != NULL);
+    memcpy(reported->id, id, bytes);
+    reported->json = must_copy("");
+    hash_table_add(&leader->reported, &reported->entry, hash_of(id));
+    return reported;
 }
 
 static void
-drop(struct serving_leader *leader, struct serving_told *told)
+drop(struct serving_leader *leader, struct serving_reported *reported)
 {
-    hash_table_remove(&leader->told, &told->entry);
-    free(told->json);
-    free(told);
+    hash_table_remove(&leader->reported, &reported->entry);
+    free(reported->json);
+    free(reported);
 }
 
 bool
@@ -93,16 +93,17 @@ report_take(struct serving_leader *leader, const struct store_record *record)
     bool is_gone = record->value == NULL;
     if (find_mark(record->id) == NULL)
         return false;
-    struct serving_told *told = make(leader, record->id);
-    if (record->revision < told->revision || (!is_gone && record->revision == told->revision))
+    struct serving_reported *reported = make(leader, record->id);
+    if (record->revision < reported->revision ||
+        (!is_gone && record->revision == reported->revision))
         return true;
-    free(told->json);
-    told->json = is_gone
-                     ? must_copy("")
-                     : must_format("%.*s", (int)record->value_bytes, (const char *)record->value);
-    told->revision = is_gone ? 0 : record->revision;
-    if (is_gone && !told->writing)
-        drop(leader, told);
+    free(reported->json);
+    reported->json =
+        is_gone ? must_copy("")
+                : must_format("%.*s", (int)record->value_bytes, (const char *)record->value);
+    reported->revision = is_gone ? 0 : record->revision;
+    if (is_gone && !reported->writing)
+        drop(leader, reported);
     return true;
 }
 
@@ -110,9 +111,9 @@ void
 reports_free(struct serving_leader *leader)
 {
     struct hash_entry *entry;
-    while ((entry = hash_table_walk(&leader->told, NULL)) != NULL)
-        drop(leader, (struct serving_told *)(void *)entry);
-    hash_table_fini(&leader->told);
+    while ((entry = hash_table_walk(&leader->reported, NULL)) != NULL)
+        drop(leader, (struct serving_reported *)(void *)entry);
+    hash_table_fini(&leader->reported);
 }
 
 /* ---- writing ---- */
@@ -126,38 +127,38 @@ static void
 on_written(void *context, enum store_txn_end end, const struct error *error)
 {
     struct report_change *change = context;
-    struct serving_told *told = find(change->leader, change->id);
+    struct serving_reported *reported = find(change->leader, change->id);
     (void)end; /* looked at again: what is reported then is compared with the record */
     (void)error;
-    if (told != NULL) {
-        told->writing = false;
-        if (told->revision == 0)
-            drop(change->leader, told);
+    if (reported != NULL) {
+        reported->writing = false;
+        if (reported->revision == 0)
+            drop(change->leader, reported);
     }
     free(change);
 }
 
 static void
-write_report(struct serving_leader *leader, struct serving_told *told, const char *json)
+write_report(struct serving_leader *leader, struct serving_reported *reported, const char *json)
 {
     struct error error = ERROR_NONE;
-    size_t bytes = strlen(told->id) + 1;
+    size_t bytes = strlen(reported->id) + 1;
     struct report_change *change = malloc(sizeof(*change) + bytes);
     CHECK(change != NULL);
     change->leader = leader;
-    memcpy(change->id, told->id, bytes);
+    memcpy(change->id, reported->id, bytes);
     const struct store_change put = {.table = STORE_MANIFESTS,
-                                     .id = told->id,
+                                     .id = reported->id,
                                      .value = json[0] != '\0' ? json : NULL,
                                      .value_bytes = strlen(json)};
     const struct store_txn txn = {
         .session = store_session(leader->store), .changes = &put, .change_count = 1};
-    told->writing = true;
+    reported->writing = true;
     if (store_txn(leader->store, &txn, (struct store_reply){on_written, change}, &error) ==
         STATUS_OK)
         return;
-    log_warn_limited("serving_write_failed id=\"%s\" error=\"%s\"", told->id, error.text);
-    told->writing = false;
+    log_warn_limited("serving_write_failed id=\"%s\" error=\"%s\"", reported->id, error.text);
+    reported->writing = false;
     free(change);
 }
 
@@ -168,13 +169,13 @@ serving_report(struct serving_leader *leader, const char *node, enum manifest_ki
     if (!serving_is_open(leader))
         return;
     char *id = must_format("%s/%s" MARK "%s", manifest_kind_name(kind), runtime, node);
-    struct serving_told *told = find(leader, id);
-    const char *now = told != NULL ? told->json : "";
+    struct serving_reported *reported = find(leader, id);
+    const char *now = reported != NULL ? reported->json : "";
     bool is_news = strcmp(now, json) != 0 && strlen(id) <= STORE_ID_BYTES_MAX;
-    if (is_news && told == NULL)
-        told = make(leader, id);
-    if (is_news && !told->writing)
-        write_report(leader, told, json);
+    if (is_news && reported == NULL)
+        reported = make(leader, id);
+    if (is_news && !reported->writing)
+        write_report(leader, reported, json);
     free(id);
 }
 
@@ -206,10 +207,10 @@ is_node(struct serving_leader *leader, const char *name)
 }
 
 static bool
-is_left_behind(struct serving_leader *leader, const struct serving_told *told)
+is_left_behind(struct serving_leader *leader, const struct serving_reported *reported)
 {
-    const char *mark = find_mark(told->id);
-    char *about = must_format("%.*s", (int)(mark - told->id), told->id);
+    const char *mark = find_mark(reported->id);
+    char *about = must_format("%.*s", (int)(mark - reported->id), reported->id);
     const struct serving_object *object = object_find(leader, about);
     free(about);
     if (object == NULL || object->revision == 0)
@@ -225,11 +226,11 @@ reports_sweep(void *context)
     uint32_t count = 0;
     struct hash_entry *entry = NULL;
     while (leader->leads && serving_is_open(leader) && count < SWEEP_MAX &&
-           (entry = hash_table_walk(&leader->told, entry)) != NULL) {
-        struct serving_told *told = (struct serving_told *)(void *)entry;
-        if (told->writing || !is_left_behind(leader, told))
+           (entry = hash_table_walk(&leader->reported, entry)) != NULL) {
+        struct serving_reported *reported = (struct serving_reported *)(void *)entry;
+        if (reported->writing || !is_left_behind(leader, reported))
             continue;
-        write_report(leader, told, "");
+        write_report(leader, reported, "");
         count++;
     }
     loop_timer_set(leader->sweep, SWEEP_NS);
@@ -240,33 +241,34 @@ reports_sweep(void *context)
 static int
 by_id(const void *a, const void *b)
 {
-    return strcmp((*(const struct serving_told *const *)a)->id,
-                  (*(const struct serving_told *const *)b)->id);
+    return strcmp((*(const struct serving_reported *const *)a)->id,
+                  (*(const struct serving_reported *const *)b)->id);
 }
 
 static bool
-is_about(const struct serving_told *told, const struct serving_object *object)
+is_about(const struct serving_reported *reported, const struct serving_object *object)
 {
     size_t bytes = strlen(object->id);
     const char *mark = mark_of(object->kind);
-    return strncmp(told->id, object->id, bytes) == 0 &&
-           strncmp(told->id + bytes, mark, strlen(mark)) == 0;
+    return strncmp(reported->id, object->id, bytes) == 0 &&
+           strncmp(reported->id + bytes, mark, strlen(mark)) == 0;
 }
 
 /* For a runtime one node is enough, also where it rests until it is needed. Each gateway must have
  * accepted an object of gateways as it is. */
 static bool
-is_ready(const struct serving_told *const *told, size_t count, const struct serving_object *object)
+is_ready(const struct serving_reported *const *reported, size_t count,
+         const struct serving_object *object)
 {
     size_t ready = 0;
     char *version = must_format("\"version\":%" PRIu64 ",", object->revision);
     for (size_t i = 0; i < count; i++)
         if (manifest_is_runtime(object->kind))
-            ready += strstr(told[i]->json, "\"state\":\"Ready\"") != NULL ||
-                     strstr(told[i]->json, "\"state\":\"Idle\"") != NULL;
+            ready += strstr(reported[i]->json, "\"state\":\"Ready\"") != NULL ||
+                     strstr(reported[i]->json, "\"state\":\"Idle\"") != NULL;
         else
-            ready += strstr(told[i]->json, version) != NULL &&
-                     strstr(told[i]->json, "\"type\":\"Accepted\",\"status\":\"True\"") != NULL;
+            ready += strstr(reported[i]->json, version) != NULL &&
+                     strstr(reported[i]->json, "\"type\":\"Accepted\",\"status\":\"True\"") != NULL;
     free(version);
     return ready > 0 && (manifest_is_runtime(object->kind) || ready == count);
 }
@@ -274,16 +276,17 @@ is_ready(const struct serving_told *const *told, size_t count, const struct serv
 void
 reports_write(struct serving_leader *leader, const struct serving_object *object, struct bytes *to)
 {
-    const struct serving_told **shown =
-        must_allocate(leader->told.count + 1, sizeof(const struct serving_told *));
+    const struct serving_reported **shown =
+        must_allocate(leader->reported.count + 1, sizeof(const struct serving_reported *));
     size_t count = 0;
-    struct hash_entry *entry = hash_table_first(&leader->told, hash_of(object->id));
+    struct hash_entry *entry = hash_table_first(&leader->reported, hash_of(object->id));
     for (; entry != NULL; entry = hash_table_next(entry)) {
-        const struct serving_told *told = (struct serving_told *)(void *)entry;
-        if (told->json[0] != '\0' && is_about(told, object) && !is_left_behind(leader, told))
-            shown[count++] = told;
+        const struct serving_reported *reported = (struct serving_reported *)(void *)entry;
+        if (reported->json[0] != '\0' && is_about(reported, object) &&
+            !is_left_behind(leader, reported))
+            shown[count++] = reported;
     }
-    qsort(shown, count, sizeof(const struct serving_told *), by_id);
+    qsort(shown, count, sizeof(const struct serving_reported *), by_id);
     struct json json = json_begin(to, JSON_STYLE_ANY);
     json_open(&json, '{');
     json_field_uint(&json, "version", object->revision);

@@ -237,13 +237,13 @@ show(struct serving_leader *leader, const struct serving_object *object,
 {
     const struct manifest *manifest = object_manifest(object);
     char *hidden = object->kind == MANIFEST_SECRET ? manifest_hide(manifest) : NULL;
-    struct bytes told = {0};
+    struct bytes reported = {0};
     if (manifest_is_runtime(object->kind) || manifest_is_of_gateway(object->kind)) {
-        reports_write(leader, object, &told);
-        bytes_put_char(&told, '\0');
-        CHECK(!told.failed);
+        reports_write(leader, object, &reported);
+        bytes_put_char(&reported, '\0');
+        CHECK(!reported.failed);
     }
-    const char *status = told.used > 0 ? told.data : object->status;
+    const char *status = reported.used > 0 ? reported.data : object->status;
     bool more = visit(context, &(struct serving_seen){
                                    .id = object->id,
                                    .kind = object->kind,
@@ -255,7 +255,7 @@ show(struct serving_leader *leader, const struct serving_object *object,
                                    .status = status != NULL ? status : "",
                                });
     free(hidden);
-    bytes_fini(&told);
+    bytes_fini(&reported);
     return more;
 }
 

@@ -48,18 +48,18 @@ struct model_words {
 };
 
 static struct model_words
-tell(const struct serving_model *model)
+notify(const struct serving_model *model)
 {
     static const char *const states[] = {
         [SERVING_NOT_FOUND] = PENDING, [SERVING_NOT_LOADED] = STANDBY, [SERVING_LOADING] = LOADING,
         [SERVING_LOADED] = LOADED,     [SERVING_LOAD_FAILED] = FAILED,
     };
-    struct model_words told = {.state = states[model->load]};
+    struct model_words reported = {.state = states[model->load]};
     if (model->load != SERVING_LOAD_FAILED)
-        return told;
-    told.reason = "ModelLoadFailed";
-    told.message = model->error != NULL ? model->error : "";
-    return told;
+        return reported;
+    reported.reason = "ModelLoadFailed";
+    reported.message = model->error != NULL ? model->error : "";
+    return reported;
 }
 
 static void
@@ -81,8 +81,8 @@ look(const struct serving_observed *observed, struct serving_status *status)
     };
     bool moves = strcmp(observed->active, observed->target) != 0;
     const struct serving_model *last = moves ? &observed->target_model : &observed->active_model;
-    struct model_words active = tell(&observed->active_model);
-    struct model_words target = moves ? tell(&observed->target_model) : active;
+    struct model_words active = notify(&observed->active_model);
+    struct model_words target = moves ? notify(&observed->target_model) : active;
     *status = (struct serving_status){
         .transition = transitions[observed->vmodel],
         .active = active.state,

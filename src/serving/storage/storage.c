@@ -113,19 +113,19 @@ fetch_free(struct storage_fetch *fetch)
 /* ---- telling ends: the loop thread ---- */
 
 static void
-tell_ended(void *context)
+notify_ended(void *context)
 {
     struct storage *storage = context;
     pthread_mutex_lock(&storage->lock);
     storage->is_posted = false;
     struct storage_fetch *fetch;
     while ((fetch = list_take(&storage->ended)) != NULL) {
-        bool is_told = !fetch->is_cancelled;
+        bool is_reported = !fetch->is_cancelled;
         pthread_mutex_unlock(&storage->lock);
         bool is_good = fetch->error.status == STATUS_OK;
-        if (!is_told && is_good)
+        if (!is_reported && is_good)
             cache_release(storage->cache, fetch->model.lease);
-        if (is_told)
+        if (is_reported)
             fetch->request.done(fetch->request.context, is_good ? NULL : &fetch->error,
                                 is_good ? &fetch->model : NULL);
         fetch_free(fetch);
@@ -222,7 +222,7 @@ carry_out(struct fetcher *worker, struct storage_fetch *fetch)
     storage->is_posted = storage->is_posted || posts;
     pthread_mutex_unlock(&storage->lock);
     if (posts)
-        loop_post(storage->options.loop, tell_ended, storage);
+        loop_post(storage->options.loop, notify_ended, storage);
 }
 
 static void *

@@ -10,7 +10,7 @@ see(struct world *world, const struct sight *sight)
 {
     const struct node *node = &world->nodes[sight->node];
     if (node->constrained && !node_may_hold(world, sight->node, sight->model) &&
-        world->now_ms - node->heard_ms > TICK_MS)
+        world->now_ms - node->received_ms > TICK_MS)
         broken(world, &H1_labels, "n%u loads m%u without the label that it requires", sight->node,
                sight->model);
 }

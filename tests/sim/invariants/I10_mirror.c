@@ -5,7 +5,7 @@
  */
 #include "mirror.h"
 
-struct told {
+struct reported {
     uint64_t history;
     uint64_t revision;
 };
@@ -13,17 +13,17 @@ struct told {
 static void
 see(struct world *world, const struct sight *sight)
 {
-    struct told *told = of_node(world, &I10_mirror, sight->node);
+    struct reported *reported = of_node(world, &I10_mirror, sight->node);
     if (sight->kind == SAW_BIRTH) {
-        told->revision = 0;
+        reported->revision = 0;
         return;
     }
     uint64_t history = world->nodes[sight->node].registry.history;
-    if (history == told->history && sight->number < told->revision)
+    if (history == reported->history && sight->number < reported->revision)
         broken(world, &I10_mirror, "n%u goes back to revision %llu", sight->node,
                (unsigned long long)sight->number);
-    told->history = history;
-    told->revision = sight->number;
+    reported->history = history;
+    reported->revision = sight->number;
     if (history != fake_etcd_history(world->etcd))
         return; /* that past is gone */
     uint32_t model = draw(world, STREAM_CHECKS, world->options.models);
@@ -36,6 +36,6 @@ see(struct world *world, const struct sight *sight)
 const struct invariant I10_mirror = {
     .name = "I10 mirror",
     .sees = SEES(BIRTH) | SEES(MIRROR),
-    .node_bytes = sizeof(struct told),
+    .node_bytes = sizeof(struct reported),
     .see = see,
 };

@@ -19,8 +19,8 @@ struct was_active {
 /* Of each node; unrest is that of all, kept in the first. */
 struct of_one {
     int64_t unrest_ms;
-    int64_t told_ms;  /* the registry told it something */
-    int64_t again_ms; /* it did so after a silence longer than LAG_MS */
+    int64_t reported_ms; /* the registry told it something */
+    int64_t again_ms;    /* it did so after a silence longer than LAG_MS */
 };
 
 /* Of each vmodel. */
@@ -118,7 +118,7 @@ knows_no_better(struct world *world, const struct client_call *call)
         return true;
     if (mesh->mirror.session != 0)
         return false;
-    if (one->told_ms >= call->began_ms)
+    if (one->reported_ms >= call->began_ms)
         return true;
     if (number == NAME_NONE)
         return false;
@@ -161,9 +161,9 @@ on_end(struct world *world)
 static void
 on_mirror(struct of_one *one, int64_t now_ms)
 {
-    if (now_ms - one->told_ms > LAG_MS)
+    if (now_ms - one->reported_ms > LAG_MS)
         one->again_ms = now_ms;
-    one->told_ms = now_ms;
+    one->reported_ms = now_ms;
 }
 
 static void

@@ -11,14 +11,14 @@ see(struct world *world, const struct sight *sight)
 {
     const struct node *node = &world->nodes[sight->node];
     const struct held *held = &node->held[sight->model];
-    const struct told_model *told = &node->registry.told[sight->model];
-    if (held->memory != MEMORY_LOADED || held->version != told->version ||
-        sight->number != told->create_revision)
+    const struct reported_model *reported = &node->registry.reported[sight->model];
+    if (held->memory != MEMORY_LOADED || held->version != reported->version ||
+        sight->number != reported->create_revision)
         broken(world, &I19_right_answer,
                "n%u serves m%u v%llu from v%llu in state %d, created at %llu, as of %llu",
-               sight->node, sight->model, (unsigned long long)told->version,
+               sight->node, sight->model, (unsigned long long)reported->version,
                (unsigned long long)held->version, (int)held->memory,
-               (unsigned long long)told->create_revision, (unsigned long long)sight->number);
+               (unsigned long long)reported->create_revision, (unsigned long long)sight->number);
 }
 
 const struct invariant I19_right_answer = {

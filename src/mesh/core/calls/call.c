@@ -182,8 +182,7 @@ copies_tried(const struct core_call *call)
 
 /* A2: copies in the record that this call has tried without success. */
 static uint32_t
-copies_in_vain(const struct mesh *mesh, const struct core_call *call,
-               const struct core_model *model)
+copies_failed(const struct mesh *mesh, const struct core_call *call, const struct core_model *model)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < call->tried_count; i++) {
@@ -202,7 +201,7 @@ load_here(struct mesh *mesh, uint32_t number)
 {
     const struct core_call *call = call_at(mesh, number);
     struct core_model *model = model_at(mesh, call->model);
-    uint32_t target = 1 + copies_in_vain(mesh, call, model);
+    uint32_t target = 1 + copies_failed(mesh, call, model);
     const struct load_wish wish = {
         .model = call->model,
         .used_ms = mesh->wall_ms,
@@ -248,7 +247,7 @@ static void
 give_up_copies(struct mesh *mesh, uint32_t number)
 {
     const struct core_call *call = call_at(mesh, number);
-    if (copies_in_vain(mesh, call, model_at(mesh, call->model)) < MESH_COPIES_TRIED_MAX)
+    if (copies_failed(mesh, call, model_at(mesh, call->model)) < MESH_COPIES_TRIED_MAX)
         give_up_trying(mesh, number, COPIES_TRIED_TEXT);
     else
         give_up(mesh, number, MESH_END_FAILED, COPIES_TRIED_TEXT);
@@ -519,8 +518,8 @@ learn(struct mesh *mesh, struct core_call *call, const struct mesh_event *event)
     uint8_t count = call->tried_count;
     call_list(mesh, call, instance, which, since_ms);
     if (call->tried_count > count) /* R12 */
-        call->tried[count].told =
-            which == MESH_LIST_HIT ? event->tried.told : event->tried.end == MESH_END_FAILED;
+        call->tried[count].reported =
+            which == MESH_LIST_HIT ? event->tried.reported : event->tried.end == MESH_END_FAILED;
     if (event->tried.end == MESH_END_NOT_HERE && which == MESH_LIST_LOAD)
         elsewhere_learn(mesh, call, instance);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {
@@ -578,7 +577,7 @@ call_on_try(struct mesh *mesh, const struct mesh_event *event)
 
 /* R16. Waiting calls are in order of arrival. */
 static void
-end_vain_waits(struct mesh *mesh, const struct core_entry *entry)
+end_futile_waits(struct mesh *mesh, const struct core_entry *entry)
 {
     while (entry->first_call != CALL_NONE) {
         uint32_t number = entry->first_call;
@@ -601,5 +600,5 @@ call_tick(struct mesh *mesh)
     room_queue_tick(mesh);
     for (uint32_t i = 0; mesh->mirror.session == 0 && i < mesh->entries.used; i++)
         if (mesh->entries.at[i].state == MESH_STATE_CLAIMING)
-            end_vain_waits(mesh, &mesh->entries.at[i]);
+            end_futile_waits(mesh, &mesh->entries.at[i]);
 }

@@ -123,7 +123,7 @@ say_busy(struct mesh *mesh, uint32_t number)
 
 /* Judges by the current records: a missing answer says nothing (T4). */
 static void
-tell(struct mesh *mesh, uint32_t number, enum mesh_txn_end end)
+notify(struct mesh *mesh, uint32_t number, enum mesh_txn_end end)
 {
     struct core_call *call = call_at(mesh, number);
     if (!has_record(mesh, call)) {
@@ -151,7 +151,7 @@ notify_all(struct mesh *mesh, uint32_t *list, enum mesh_txn_end end)
     *list = CALL_NONE;
     while (number != CALL_NONE) {
         uint32_t next = call_at(mesh, number)->next;
-        tell(mesh, number, end);
+        notify(mesh, number, end);
         number = next;
     }
 }

@@ -30,7 +30,7 @@ failure_is_fresh(int64_t failed_ms, int64_t wall_ms, int64_t fresh_ms)
 }
 
 static bool
-was_in_vain(const struct place_wish *wish, const struct core_place *place)
+was_futile(const struct place_wish *wish, const struct core_place *place)
 {
     for (uint32_t i = 0; i < wish->tried_count; i++)
         if (wish->tried[i].instance == place->instance && wish->tried[i].list == MESH_LIST_HIT &&
@@ -55,7 +55,7 @@ is_free_to_load(const struct tables *tables, const struct place_wish *wish, uint
         return true;
     if (place->kind == MESH_PLACE_FAILED)
         return !failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
-    return !place_alive(tables, place) || (again && was_in_vain(wish, place));
+    return !place_alive(tables, place) || (again && was_futile(wish, place));
 }
 
 /* P5: free room minus loads on their way. */
@@ -369,11 +369,11 @@ is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
 
 /* R12: the copy's runtime refused the call, and its node keeps the copy. */
 static bool
-is_told(const struct place_wish *wish, uint32_t number)
+is_reported(const struct place_wish *wish, uint32_t number)
 {
     uint32_t lists = 0;
     for (uint32_t i = 0; i < wish->tried_count; i++)
-        if (wish->tried[i].instance == number && wish->tried[i].told)
+        if (wish->tried[i].instance == number && wish->tried[i].reported)
             lists |= 1u << wish->tried[i].list;
     return lists == (1u << MESH_LIST_HIT | 1u << MESH_LIST_LOAD);
 }
@@ -390,8 +390,8 @@ is_hopeless(const struct place_wish *wish, uint32_t number)
         return false;
     if (place->kind == MESH_PLACE_FAILED)
         return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
-    return place->kind == MESH_PLACE_LOADED && was_in_vain(wish, place) &&
-           (!is_on_list(wish, number, MESH_LIST_LOAD) || is_told(wish, number));
+    return place->kind == MESH_PLACE_LOADED && was_futile(wish, place) &&
+           (!is_on_list(wish, number, MESH_LIST_LOAD) || is_reported(wish, number));
 }
 
 bool

@@ -13,10 +13,10 @@
 struct tried {
     int64_t since_ms; /* of MESH_LIST_HIT */
     uint16_t instance;
-    uint8_t list; /* enum mesh_list */
-    bool passed;  /* R15: skipped, not tried */
-    bool left;    /* R17: left while it was loading */
-    bool told;    /* R12: HIT: its runtime refused the call; LOAD: and the copy stays */
+    uint8_t list;  /* enum mesh_list */
+    bool passed;   /* R15: skipped, not tried */
+    bool left;     /* R17: left while it was loading */
+    bool reported; /* R12: HIT: its runtime refused the call; LOAD: and the copy stays */
 };
 
 struct place_wish {

@@ -273,9 +273,9 @@ static int64_t
 stamp_least(const struct mesh *mesh)
 {
     const struct instance *self = &mesh->tables.instances[INSTANCE_SELF];
-    bool is_told = mesh->mirror.session != 0 && self->session == mesh->mirror.session;
+    bool is_reported = mesh->mirror.session != 0 && self->session == mesh->mirror.session;
     int64_t start_ms = self->start_ms;
-    if (!is_told)
+    if (!is_reported)
         start_ms = mesh->wall_most_ms > mesh->entries.most_since_ms
                        ? mesh->wall_most_ms
                        : mesh->entries.most_since_ms + 1;

@@ -288,10 +288,10 @@ reconcile_withdrawing(struct mesh *mesh, struct core_entry *entry, const struct 
 {
     const struct core_model *model = model_at(mesh, entry->model);
     bool listed = own != NULL && own->kind != MESH_PLACE_FAILED;
-    bool untold = entry->failed && (own == NULL || listed || own->since_ms != entry->since_ms);
+    bool unreported = entry->failed && (own == NULL || listed || own->since_ms != entry->since_ms);
     if (listed && migrate_stays(mesh, entry))
         return;
-    if (listed || untold)
+    if (listed || unreported)
         write_record(mesh, entry->model, entry, entry->failed ? SAY_FAILED : SAY_NOTHING);
     else if (model->txn == 0) {
         entry_set(mesh, entry, MESH_STATE_EMPTYING);

@@ -21,7 +21,7 @@ adjust(struct rpc_server_options *options)
 /* Neither has threads; step() starts the stepping thread. */
 struct both {
     struct rig *host;
-    struct rig *guest;
+    struct rig *sharer;
 };
 
 static struct both
@@ -31,8 +31,8 @@ open_both(void)
     host_queue = NULL;
     both.host = rig_start(0, adjust);
     host_queue = rpc_server_queue(both.host->server, 0);
-    both.guest = rig_start(0, adjust);
-    assert_ptr_equal(rpc_server_queue(both.guest->server, 0), host_queue);
+    both.sharer = rig_start(0, adjust);
+    assert_ptr_equal(rpc_server_queue(both.sharer->server, 0), host_queue);
     return both;
 }
 
@@ -56,9 +56,9 @@ check_echo(const struct rig *rig, const char *method)
 
 /* After the host's rig_join. */
 static void
-check_guest_is_gone(struct rig *guest)
+check_sharer_is_gone(struct rig *sharer)
 {
-    rig_destroy(guest);
+    rig_destroy(sharer);
 }
 
 TEST_CASE(test_each_has_its_calls)
@@ -67,83 +67,83 @@ TEST_CASE(test_each_has_its_calls)
     step(both.host);
     for (int i = 0; i < 20; i++) {
         check_echo(both.host, "/t.T/Echo");
-        check_echo(both.guest, "/t.T/Echo");
-        check_echo(both.guest, "/t.T/EchoCold");
+        check_echo(both.sharer, "/t.T/Echo");
+        check_echo(both.sharer, "/t.T/EchoCold");
     }
     struct caller chat;
-    caller_open(&chat, both.guest->tcp_target, "/t.T/Chat");
+    caller_open(&chat, both.sharer->tcp_target, "/t.T/Chat");
     caller_send(&chat, "xy", 2);
     assert_int_equal(caller_receive(&chat, NULL, 0), 2);
     caller_half_close(&chat);
     assert_int_equal(caller_status(&chat), STATUS_OK);
     caller_close(&chat);
     assert_int_equal(rig_read(both.host, &both.host->messages), 20);
-    assert_int_equal(rig_read(both.guest, &both.guest->messages), 41);
-    assert_int_equal(rig_read(both.guest, &both.guest->half_closes), 1);
-    rpc_server_stop(both.guest->server);
+    assert_int_equal(rig_read(both.sharer, &both.sharer->messages), 41);
+    assert_int_equal(rig_read(both.sharer, &both.sharer->half_closes), 1);
+    rpc_server_stop(both.sharer->server);
     rpc_server_stop(both.host->server);
     rig_join(both.host);
-    check_guest_is_gone(both.guest);
+    check_sharer_is_gone(both.sharer);
     rig_destroy(both.host);
 }
 
 /* Its end is not the queue's. */
-TEST_CASE(test_guest_ends_first)
+TEST_CASE(test_sharer_ends_first)
 {
     struct both both = open_both();
     struct caller held;
     step(both.host);
-    caller_open(&held, both.guest->unix_target, "/t.T/HoldBidi");
+    caller_open(&held, both.sharer->unix_target, "/t.T/HoldBidi");
     caller_send(&held, "m", 1);
-    rig_wait(both.guest, &both.guest->held_count, 1);
-    rpc_server_stop(both.guest->server);
+    rig_wait(both.sharer, &both.sharer->held_count, 1);
+    rpc_server_stop(both.sharer->server);
     check_echo(both.host, "/t.T/EchoCold");
-    rig_end_held(both.guest, 0, STATUS_ABORTED, NULL);
+    rig_end_held(both.sharer, 0, STATUS_ABORTED, NULL);
     assert_int_equal(caller_status(&held), STATUS_ABORTED);
     caller_close(&held);
     check_echo(both.host, "/t.T/EchoCold");
     rig_stop(both.host);
-    check_guest_is_gone(both.guest);
+    check_sharer_is_gone(both.sharer);
 }
 
 /* The host has nothing left, and the client region goes on. */
-TEST_CASE(test_guest_holds_up_the_end)
+TEST_CASE(test_sharer_holds_up_the_end)
 {
     struct both both = open_both();
     struct caller held;
     step(both.host);
-    caller_open(&held, both.guest->unix_target, "/t.T/Hold");
+    caller_open(&held, both.sharer->unix_target, "/t.T/Hold");
     caller_send(&held, "m", 1);
-    rig_wait(both.guest, &both.guest->held_count, 1);
+    rig_wait(both.sharer, &both.sharer->held_count, 1);
     rpc_server_stop(both.host->server);
     int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
     while (!atomic_load(&host_queue->stopped)) {
         assert_true(clock_now_ns() < deadline_ns);
         sched_yield();
     }
-    check_echo(both.guest, "/t.T/EchoCold");
-    rpc_server_stop(both.guest->server);
-    rpc_server_cancel_all(both.guest->server);
-    rig_wait(both.guest, &both.guest->cancels, 1);
-    rig_end_held(both.guest, 0, STATUS_CANCELLED, NULL);
+    check_echo(both.sharer, "/t.T/EchoCold");
+    rpc_server_stop(both.sharer->server);
+    rpc_server_cancel_all(both.sharer->server);
+    rig_wait(both.sharer, &both.sharer->cancels, 1);
+    rig_end_held(both.sharer, 0, STATUS_CANCELLED, NULL);
     caller_close(&held);
     rig_join(both.host);
-    check_guest_is_gone(both.guest);
+    check_sharer_is_gone(both.sharer);
     rig_destroy(both.host);
 }
 
 /* It has bound one address, and cannot bind the other: the stepping thread does the rest. */
-TEST_CASE(test_guest_that_cannot_bind)
+TEST_CASE(test_sharer_that_cannot_bind)
 {
     host_queue = NULL;
     struct rig *host = rig_start(0, adjust);
     static const char *const listen[] = {"127.0.0.1:0", "nonsense"};
     struct rpc_server_options options = rig_options(listen, ARRAY_COUNT(listen));
     options.queue = rpc_server_queue(host->server, 0);
-    struct rpc_server *guest = NULL;
+    struct rpc_server *sharer = NULL;
     struct error error = ERROR_NONE;
-    assert_int_not_equal(rpc_server_create(&options, &guest, &error), STATUS_OK);
-    assert_null(guest);
+    assert_int_not_equal(rpc_server_create(&options, &sharer, &error), STATUS_OK);
+    assert_null(sharer);
     step(host);
     check_echo(host, "/t.T/Echo");
     rig_stop(host);

@@ -36,12 +36,12 @@ on_written(void *context, const struct etcd_answer *answer)
         free(item->value); /* unknown: written again */
         item->value = item->wanted != NULL ? NULL : strdup("");
         CHECK(item->wanted != NULL || item->value != NULL);
-        loop_timer_set(store->tell, STORE_AGAIN_NS);
+        loop_timer_set(store->notify, STORE_AGAIN_NS);
         return;
     }
     if (item->wanted == NULL && item->value == NULL)
         store_item_drop(&store->reports, item);
-    store_tell_begin(store);
+    store_notify_begin(store);
 }
 
 static void
@@ -67,7 +67,7 @@ write_item(struct gateway_store *store, struct store_item *item)
 }
 
 void
-store_tell_begin(struct gateway_store *store)
+store_notify_begin(struct gateway_store *store)
 {
     struct hash_entry *entry = NULL;
     if (store->writing != NULL || !store->is_read || etcd_session_lease_id(store->session) == 0)
@@ -82,9 +82,9 @@ store_tell_begin(struct gateway_store *store)
 }
 
 void
-store_on_tell_time(void *context)
+store_on_notify_time(void *context)
 {
-    store_tell_begin(context);
+    store_notify_begin(context);
 }
 
 /* ---- what is reported ---- */
@@ -136,7 +136,8 @@ report_of(const struct gateway_store *store, const struct store_item *object,
 }
 
 void
-gateway_store_tell(struct gateway_store *store, const struct resource_set *set, const char *mistake)
+gateway_store_notify(struct gateway_store *store, const struct resource_set *set,
+                     const char *mistake)
 {
     char id[STORE_ID_BYTES_MAX + STORE_NAME_BYTES + 16];
     struct hash_entry *entry = NULL;
@@ -151,5 +152,5 @@ gateway_store_tell(struct gateway_store *store, const struct resource_set *set, 
         store_item_make(&store->reports, id)->wanted =
             report_of(store, object, in_force(set, object->id), mistake);
     }
-    store_tell_begin(store);
+    store_notify_begin(store);
 }

@@ -4,7 +4,7 @@
 
 #include "test_rpc_rig.h"
 
-struct crowd_call {
+struct burst_call {
     grpc_call *call;
     grpc_metadata_array initial;
     grpc_metadata_array trailing;
@@ -13,21 +13,21 @@ struct crowd_call {
     grpc_slice text;
 };
 
-struct crowd {
+struct burst {
     grpc_channel *channel;
     grpc_completion_queue *queue;
     unsigned count;
     unsigned taken;
     unsigned statuses[STATUS_COUNT];
-    struct crowd_call calls[2000];
+    struct burst_call calls[2000];
 };
 
 static inline void
-crowd_start_call(struct crowd *crowd, struct crowd_call *call, const char *method)
+burst_start_call(struct burst *burst, struct burst_call *call, const char *method)
 {
     grpc_slice path = grpc_slice_from_static_string(method);
     call->call =
-        grpc_channel_create_call(crowd->channel, NULL, GRPC_PROPAGATE_DEFAULTS, crowd->queue, path,
+        grpc_channel_create_call(burst->channel, NULL, GRPC_PROPAGATE_DEFAULTS, burst->queue, path,
                                  NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     struct rpc_piece piece = {.data = "m", .bytes = 1};
     grpc_byte_buffer *request = rpc_message_to_core(&piece, 1);
@@ -48,33 +48,33 @@ crowd_start_call(struct crowd *crowd, struct crowd_call *call, const char *metho
     grpc_byte_buffer_destroy(request);
 }
 
-static inline struct crowd *
-crowd_start(const char *target, const char *method, unsigned count)
+static inline struct burst *
+burst_start(const char *target, const char *method, unsigned count)
 {
-    struct crowd *crowd = calloc(1, sizeof(*crowd));
-    assert_non_null(crowd);
-    assert_true(count <= ARRAY_COUNT(crowd->calls));
-    crowd->count = count;
+    struct burst *burst = calloc(1, sizeof(*burst));
+    assert_non_null(burst);
+    assert_true(count <= ARRAY_COUNT(burst->calls));
+    burst->count = count;
     grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    crowd->channel = grpc_channel_create(target, credentials, NULL);
+    burst->channel = grpc_channel_create(target, credentials, NULL);
     grpc_channel_credentials_release(credentials);
-    crowd->queue = grpc_completion_queue_create_for_next(NULL);
+    burst->queue = grpc_completion_queue_create_for_next(NULL);
     for (unsigned i = 0; i < count; i++)
-        crowd_start_call(crowd, &crowd->calls[i], method);
-    return crowd;
+        burst_start_call(burst, &burst->calls[i], method);
+    return burst;
 }
 
 /* Waits for one result at most until `deadline_ns`; returns the call that is over, or NULL. */
-static inline struct crowd_call *
-crowd_take(struct crowd *crowd, int64_t deadline_ns)
+static inline struct burst_call *
+burst_take(struct burst *burst, int64_t deadline_ns)
 {
     grpc_event event =
-        grpc_completion_queue_next(crowd->queue, rpc_time_to_core(deadline_ns), NULL);
+        grpc_completion_queue_next(burst->queue, rpc_time_to_core(deadline_ns), NULL);
     if (event.type != GRPC_OP_COMPLETE)
         return NULL;
-    struct crowd_call *call = event.tag;
-    crowd->taken++;
-    crowd->statuses[call->status]++;
+    struct burst_call *call = event.tag;
+    burst->taken++;
+    burst->statuses[call->status]++;
     grpc_slice_unref(call->text);
     grpc_metadata_array_destroy(&call->initial);
     grpc_metadata_array_destroy(&call->trailing);
@@ -86,35 +86,35 @@ crowd_take(struct crowd *crowd, int64_t deadline_ns)
 
 /* Lets the calls out until the server has `wanted` of them. */
 static inline void
-crowd_until(struct crowd *crowd, struct rig *rig, const unsigned *counter, unsigned wanted)
+burst_until(struct burst *burst, struct rig *rig, const unsigned *counter, unsigned wanted)
 {
     int64_t deadline_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
     while (rig_read(rig, counter) < wanted) {
         assert_true(clock_now_ns() < deadline_ns);
-        crowd_take(crowd, clock_now_ns() + NS_PER_MS);
+        burst_take(burst, clock_now_ns() + NS_PER_MS);
     }
 }
 
 static inline void
-crowd_cancel(struct crowd *crowd)
+burst_cancel(struct burst *burst)
 {
-    for (unsigned i = 0; i < crowd->count; i++)
-        if (crowd->calls[i].call != NULL)
-            grpc_call_cancel(crowd->calls[i].call, NULL);
+    for (unsigned i = 0; i < burst->count; i++)
+        if (burst->calls[i].call != NULL)
+            grpc_call_cancel(burst->calls[i].call, NULL);
 }
 
 /* Takes all results; `statuses` says how many there were of each. */
 static inline void
-crowd_end(struct crowd *crowd, unsigned statuses[STATUS_COUNT])
+burst_end(struct burst *burst, unsigned statuses[STATUS_COUNT])
 {
-    while (crowd->taken < crowd->count)
-        assert_non_null(crowd_take(crowd, clock_now_ns() + PATIENCE_S * NS_PER_S));
-    memcpy(statuses, crowd->statuses, sizeof(crowd->statuses));
-    grpc_completion_queue_shutdown(crowd->queue);
-    while (grpc_completion_queue_next(crowd->queue, rpc_time_to_core(TIME_NEVER_NS), NULL).type !=
+    while (burst->taken < burst->count)
+        assert_non_null(burst_take(burst, clock_now_ns() + PATIENCE_S * NS_PER_S));
+    memcpy(statuses, burst->statuses, sizeof(burst->statuses));
+    grpc_completion_queue_shutdown(burst->queue);
+    while (grpc_completion_queue_next(burst->queue, rpc_time_to_core(TIME_NEVER_NS), NULL).type !=
            GRPC_QUEUE_SHUTDOWN)
         continue;
-    grpc_completion_queue_destroy(crowd->queue);
-    grpc_channel_destroy(crowd->channel);
-    free(crowd);
+    grpc_completion_queue_destroy(burst->queue);
+    grpc_channel_destroy(burst->channel);
+    free(burst);
 }
