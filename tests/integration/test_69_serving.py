@@ -10,6 +10,7 @@ nothing is done twice. ctest: timeout=300
 
 import json
 import re
+import signal
 import unittest
 
 import grpc
@@ -283,6 +284,33 @@ class TestLeader(Case):
                    lambda: f"no vmodel to be left, not {self.of_area('vmodels')}")
         wait_until(lambda: self.ctl("get", "isvc").out == "", "the services to go")
         wait_until(lambda: not self.of_area("registry"), "the models to go")
+
+
+    def conditions(self, names):
+        """With their times; copies may come and go."""
+        return {name: self.get("isvc", name)["status"]["conditions"] for name in names}
+
+    def test_a_leader_that_returns_overwrites_nothing(self):
+        """It was stopped amid its work, another took over, and its writes under way come late."""
+        leader = self.leader()
+        others = [name for name in self.nodes.nodes if name != leader]
+        self.at = self.nodes[others[0]]
+        names = [f"s{i}" for i in range(self.COUNT)]
+        self.apply(*(service(name) for name in names))
+        stopped = self.nodes[leader]
+        stopped.signal(signal.SIGSTOP)
+        self.addCleanup(stopped.signal, signal.SIGCONT)
+        self.etcd.expire(leader)
+        self.apply(*(service(name, path="folder") for name in names[:5]))
+        for name in names:
+            self.wait_ready(name)
+        written = self.conditions(names)
+        places = self.of_area("vmodels"), self.of_area("registry")
+        stopped.signal(signal.SIGCONT)
+        stopped.wait_log(r"mesh_leader [^\n]*leads=no")
+        stopped.wait_log("mesh_session_begun", count=2)
+        self.assertEqual(self.conditions(names), written)
+        self.assertEqual((self.of_area("vmodels"), self.of_area("registry")), places)
 
 
 if __name__ == "__main__":

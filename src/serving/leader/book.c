@@ -212,6 +212,8 @@ content_changed(struct serving_object *object)
 static void
 put_status(struct serving_object *object, const struct store_record *record)
 {
+    if (record->revision <= object->status_revision)
+        return;
     char *status = malloc(record->value_bytes + 1);
     CHECK(status != NULL);
     memcpy(status, record->value, record->value_bytes);
