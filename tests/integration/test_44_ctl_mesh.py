@@ -178,6 +178,7 @@ class TestLists(Case):
         out = self.list("nodes").out
         self.assertRegex(out, r"(?m)^  the-node .* this one leads ")
         self.assertTrue(out.endswith("\n1 node\n"), out)
+        self.assertNotRegex(out, r"(?i)version|\b1000\b")  # of the instance record: tells nobody anything
         self.assertEqual(self.rows("nodes", "--prefix", "the-n"), [row])
         self.assertEqual(self.list("nodes", "--prefix", "other").out, "0 nodes\n")
 
