@@ -35,7 +35,8 @@ name(char letter)
     return gateway_name_hash(&letter, 1);
 }
 
-/* All are scraped again, with catalogues of adapters; NULL: a server without one. */
+/* All are scraped again, with catalogues of adapters, in capitals the base model; NULL: a server
+ * without one. */
 static void
 list(struct rig *rig, int64_t now_ms, const char *const catalogues[ENDPOINTS])
 {
@@ -48,7 +49,10 @@ list(struct rig *rig, int64_t now_ms, const char *const catalogues[ENDPOINTS])
             .is_known = true, .adapters_max = 2, .catalogue = catalogue};
         figures.has_catalogue = catalogues[i] != NULL;
         for (const char *at = catalogues[i]; at != NULL && *at != '\0'; at++)
-            catalogue[figures.catalogue_count++] = name(*at);
+            if (*at < 'a')
+                figures.base_model = name((char)(*at | 0x20));
+            else
+                catalogue[figures.catalogue_count++] = name(*at);
         gateway_step(
             rig->core,
             &(struct gateway_event){
@@ -526,10 +530,8 @@ test_catalogues(void **state)
     const struct {
         const char *catalogues[ENDPOINTS];
         uint32_t chosen;
-    } cases[] = {{{NULL, "b", "a"}, 5},
-                 {{"", "b", "c"}, 7},
-                 {{"", "b", "ab"}, 4},
-                 {{"b", "a", "a"}, 6},
+    } cases[] = {{{NULL, "b", "a"}, 5}, {{"", "b", "c"}, 7},    {{"", "b", "ab"}, 4},
+                 {{"b", "a", "a"}, 6},  {{"A", "Ba", "Cb"}, 3}, {{"A", "B", "C"}, 7},
                  {{"a", "a", "a"}, 7}};
     const struct gateway_ask a = {.model = name('a')};
     struct rig rig = rig_make(&scheduler, shown);

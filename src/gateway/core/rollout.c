@@ -155,7 +155,7 @@ enum rollout_listing
 rollout_listing(const struct core_endpoint *endpoint, uint64_t adapter)
 {
     const struct core_rollout *rollout = &endpoint->rollout;
-    if (!rollout->is_known)
+    if (!rollout->is_known || endpoint->base_model == adapter)
         return LISTING_UNKNOWN;
     if (is_there(rollout, adapter))
         return LISTING_HAS;

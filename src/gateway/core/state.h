@@ -268,7 +268,8 @@ void rollout_done(struct gateway *gateway, struct core_endpoint *endpoint,
                   enum gateway_event_kind kind);
 /* Takes the list of what an endpoint has. */
 void rollout_list(struct core_endpoint *endpoint, const struct gateway_figures *figures);
-/* The entry of the catalogue for an adapter: UNKNOWN without a catalogue, or if it is full. */
+/* The entry of the catalogue for an adapter: UNKNOWN without a catalogue, if it is full, or if the
+ * base model has that name. */
 enum rollout_listing { LISTING_UNKNOWN, LISTING_HAS, LISTING_LACKS };
 enum rollout_listing rollout_listing(const struct core_endpoint *endpoint, uint64_t adapter);
 /* It is down. */
