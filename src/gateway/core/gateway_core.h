@@ -263,7 +263,7 @@ enum gateway_failure {
     GATEWAY_FAILED_BROKE,       /* closed, or no HTTP, before the first byte */
     GATEWAY_FAILED_LATE,        /* no first byte in time */
     GATEWAY_FAILED_BUSY,        /* the server itself declined: 429 or 503 */
-    GATEWAY_FAILED_ABSENT,      /* of a request with a target: the server does not have it */
+    GATEWAY_FAILED_ABSENT,      /* T2: the server does not have the model */
     GATEWAY_FAILED_FOREIGN      /* it has no gRPC: clients ask for that, so nobody is blamed */
 };
 
