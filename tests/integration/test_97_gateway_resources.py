@@ -10,10 +10,12 @@ ctest: timeout=120 presets=dev
 """
 
 import collections
+import http.server
 import json
 import os
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -47,6 +49,45 @@ def rewrite(name, model, targets, target_pool="all"):
         {"matches": [{"model": {"type": "Exact", "value": model}}] if model else [],
          "targets": [{"modelRewrite": to, "weight": weight} for to, weight in targets.items()]}]},
                     apiVersion=X)
+
+
+class Loading(http.server.ThreadingHTTPServer):
+    """A server that loads any adapter. `catalogue` returns the models of /v1/models; None: status
+    500."""
+
+    daemon_threads = True
+    keys = {}
+
+    def __init__(self, name, port, catalogue):
+        super().__init__(("127.0.0.1", port), LoadingAnswers)
+        self.name, self.port, self.catalogue = name, self.server_address[1], catalogue
+        self.has_loaded = threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+
+class LoadingAnswers(http.server.BaseHTTPRequestHandler):
+    """Connections close behind each answer."""
+
+    def answer(self, names):
+        self.send_response(200 if names is not None else 500)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": [
+            {"id": name, "parent": "base" if name != "base" else None} for name in names or ()]}).encode())
+
+    def do_GET(self):
+        self.answer(self.server.catalogue() if self.path == "/v1/models" else [])
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.has_loaded.set()
+        self.answer([])
+
+    def log_message(self, *_):
+        pass
 
 
 class ResourcesTest(unittest.TestCase):
@@ -296,6 +337,32 @@ spec:
         self.apply("# nothing")
         for model in self.models:
             self.wait_adapters(model, "late", False)
+
+    def test_a_catalogue_does_not_outlive_its_server(self):
+        """It comes while the server is down; the next server at that address has none."""
+        asked, goes_on = threading.Event(), threading.Event()
+
+        def catalogue():
+            if not server.has_loaded.is_set():
+                return ["base"]
+            asked.set()
+            goes_on.wait(WAIT_SECONDS)
+            return ["base", "new"]
+        server = Loading("loading", 0, catalogue)
+        self.addCleanup(goes_on.set)
+        self.gateway = Gateway([server], {"resources.yaml": llm_route("new", "new", backendRefs=[
+            {"name": "all", "adapter": {"name": "new", "path": "/adapters/new"}}])},
+                               resources="resources.yaml")
+        self.addCleanup(self.gateway.close)
+        self.assertTrue(asked.wait(WAIT_SECONDS), self.gateway.read_log())
+        server.close()
+        wait_until(lambda: self.gateway.chat("new")[0] >= 500 and not self.gateway.is_up(server),
+                   self.gateway.read_log)
+        goes_on.set()
+        other = Loading("loading", server.port, lambda: None)
+        self.addCleanup(other.close)
+        self.gateway.wait_up(other)
+        self.assertEqual(json.loads(self.gateway.call(method="GET", path="/v1/models")[2])["data"], [])
 
     # ---- mistakes and conditions ----
 

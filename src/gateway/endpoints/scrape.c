@@ -68,7 +68,9 @@ on_models_end(void *context, struct http_call *call, enum http_call_end end)
         ask_models(member);
         return;
     }
-    if (end == HTTP_CALL_DONE && http_call_code(call) == 200 && !member->models_coming.failed) {
+    bool is_forgotten = member->models_ms == 0; /* the server may be another now */
+    if (end == HTTP_CALL_DONE && http_call_code(call) == 200 && !is_forgotten &&
+        !member->models_coming.failed) {
         struct bytes old = member->models;
         member->models = member->models_coming;
         member->models_coming = old;
