@@ -91,6 +91,8 @@ class Decoupled(unittest.TestCase):
                 yield cls.piece(request, int(count), int(size), triton_final_response=True)
             elif end == "fails":
                 yield cls.response(error_message="told to fail").SerializeToString()
+            elif end == "long":
+                yield cls.response(error_message="x" + 3000 * "ä").SerializeToString()
             elif end == "malformed":
                 yield b"\xff"
             elif end == "on":
@@ -187,6 +189,11 @@ class Decoupled(unittest.TestCase):
                 *pieces, last = self.ask(client, told).read_all()
                 self.assertEqual((self.numbers(pieces), last.error_message), (list(range(count)), error))
                 self.assertTrue(is_final(last))
+
+    def test_a_long_error_is_cut_between_characters(self):
+        for _, client in self.each():
+            last, = self.ask(client, "0 8 long").read_all()
+            self.assertRegex(last.error_message, f"^{STREAM}: xä{{100,}}$")
 
     def test_unary_callers(self):
         for _, client in self.each():

@@ -7,9 +7,9 @@
  * A ModelInfer whose caller takes pieces UNWRAPS what ModelStreamInfer brings: each response but a
  * final one is passed on at once. If no final one comes, the end is an empty message.
  *
- * Threads. `costs` is also written when the try begins, and therefore needs the external's lock;
- * `out` and `waits_for_room` need it, too, as
- * adapters consume pieces on any thread; everything else belongs to the queue's thread.
+ * Threads. `costs` is also written when the try begins, and adapters consume pieces on any thread:
+ * `costs`, `out` and `waits_for_room` need the external's lock. Everything else belongs to the
+ * queue's thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -258,10 +258,10 @@ give_up_as_reported(struct served_flow *flow, struct wire_cursor received)
 {
     char text[ERROR_TEXT_MAX / 2];
     size_t bytes = received.left < sizeof(text) - 1 ? (size_t)received.left : sizeof(text) - 1;
-    bool is_cut = bytes < received.left;
+    size_t least = bytes < received.left ? bytes - 3 : bytes; /* it may end within a character */
     wire_read(&received, text, bytes);
-    while (is_cut && bytes > 0 && ((unsigned char)text[bytes - 1] & 0x80) != 0)
-        bytes--; /* perhaps within a character */
+    while (bytes > least && !utf8_is_text(text, bytes))
+        bytes--;
     text[bytes] = '\0';
     give_up(flow, STATUS_UNKNOWN,
             utf8_is_text(text, bytes) ? text : "its error message is not UTF-8");
