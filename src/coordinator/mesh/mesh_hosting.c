@@ -9,8 +9,8 @@
  *   one ends      nothing, until its last process is gone
  *   one rests     it is started again if a model needs it, and makes way for a runtime that one
  *                 needs; a changed manifest becomes its own
- *   one wakes     if it does not become READY in time it makes way for a runtime that a model
- * needs, and for other nodes
+ *   one wakes     if it does not become READY in time, it makes way for a runtime that a model
+ *                 needs, and for other nodes; if its manifest changes, it rests and wakes anew
  */
 #include "coordinator/mesh/mesh_hosting.h"
 
