@@ -68,15 +68,48 @@ refuse(uint32_t call)
             .call = call, .number = numbers[call], .end = MESH_END_NOT_HERE, .reported = true}});
 }
 
+/* The runtime refuses the call, and its node keeps the copy. */
+static void
+refuse_both(uint32_t call)
+{
+    refuse(call);
+    assert_seen("forward 1 m1 other load", 1); /* it might have lost the model */
+    begin();
+    end_call(call, MESH_END_FAILED, 0);
+}
+
+/* The second time: at the first, the runtime may be ending while its node does not know. */
 TEST_CASE(test_refusal_of_the_only_runtime_ends_a_call)
 {
     only_other("other:loaded");
     call_as(1, "m1", MESH_HOP_ENTRY);
-    assert_seen("forward 1 m1 other hit", 1);
-    refuse(1);
-    assert_seen("forward 1 m1 other load", 1); /* it might have lost the model */
+    refuse_both(1);
     assert_seen("answer", 0);
-    end_call(1, MESH_END_FAILED, 0);
+    tick(1000);
+    assert_seen("forward 1 m1 other hit", 1);
+    refuse_both(1);
+    assert_seen("answer 1 failed", 1);
+}
+
+TEST_CASE(test_call_outlives_the_only_runtime)
+{
+    only_other("other:loaded");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    refuse_both(1);
+    put_as("m1", "x", "", WALL + now_ms);
+    begin();
+    tick(1000);
+    assert_seen("answer", 0);
+    assert_seen("forward 1 m1 other load", 1); /* its runtime is back */
+}
+
+/* It would not live to see the second refusal. */
+TEST_CASE(test_refusal_ends_a_call_that_has_little_time)
+{
+    only_other("other:loaded");
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 1, .model = "m1", .deadline_ms = now_ms + 2500}});
+    refuse_both(1);
     assert_seen("answer 1 failed", 1);
 }
 

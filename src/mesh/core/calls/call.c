@@ -270,7 +270,7 @@ self_is_listed(const struct core_call *call, const struct core_entry *entry)
 
 /* R12: the copy that this call has tried is here to stay. */
 static bool
-has_in_vain(struct mesh *mesh, const struct core_call *call)
+keeps_tried_copy(struct mesh *mesh, const struct core_call *call)
 {
     const struct core_entry *entry = entry_of(mesh, model_at(mesh, call->model));
     return entry != NULL && entry->state == MESH_STATE_LOADED && self_is_listed(call, entry);
@@ -290,7 +290,7 @@ miss(struct mesh *mesh, uint32_t number)
     if (call->hop == MESH_HOP_LOAD) {
         bool stuck = pool_is_stuck(mesh, call->model); /* R17 */
         if ((stuck || !load_here(mesh, number)) && !wait_for_end(mesh, number))
-            give_up(mesh, number, has_in_vain(mesh, call) ? MESH_END_FAILED : MESH_END_REFUSED,
+            give_up(mesh, number, keeps_tried_copy(mesh, call) ? MESH_END_FAILED : MESH_END_REFUSED,
                     NULL);
         return;
     }

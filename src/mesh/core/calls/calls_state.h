@@ -50,6 +50,7 @@ struct core_call {
     bool let_go : 1;        /* R14: it is this call's turn */
     bool non_retryable : 1; /* R15 */
     bool moved : 1;         /* R17: it has left a load that took too long */
+    bool refused : 1;       /* R12: a runtime has refused it before the last pause */
     struct tried tried[MESH_TRIED_MAX];
 };
 

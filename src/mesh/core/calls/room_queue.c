@@ -80,6 +80,8 @@ room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *c
     if (call != NULL) {
         wish.tried = call->tried;
         wish.tried_count = call->tried_count;
+        /* R12: once more, unless a deadline would come first */
+        wish.refused = call->refused || call->deadline_ms - mesh->now_ms <= 3 * TICK_MS;
     }
     return place_may_have_room(&mesh->tables, &wish);
 }
@@ -154,6 +156,15 @@ is_loading_here(struct mesh *mesh, const struct core_model *model)
 }
 
 static bool
+is_refused(const struct core_call *call)
+{
+    bool is_refused = false;
+    for (uint32_t i = 0; i < call->tried_count; i++)
+        is_refused |= tried_is_refusal(call->tried, call->tried_count, call->tried[i].instance);
+    return is_refused;
+}
+
+static bool
 may_go(struct mesh *mesh, struct room_queue_look *look, struct core_call *call)
 {
     const struct core_model *model = model_at(mesh, call->model);
@@ -163,7 +174,9 @@ may_go(struct mesh *mesh, struct room_queue_look *look, struct core_call *call)
         return false; /* no claim is possible, which may pass */
     bool tried = call->tried_count > 0 || call->tries > 0;
     if (look->tick && tried && mesh->now_ms - call->asked_ms >= AGAIN_MS) {
+        bool refused = is_refused(call);
         call_forget_tries(mesh, call);
+        call->refused = refused; /* R12 */
         if (model_copies(&mesh->tables, model) > 0)
             return true;
     }

@@ -367,14 +367,13 @@ is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
     return false;
 }
 
-/* R12: the copy's runtime refused the call, and its node keeps the copy. */
-static bool
-is_reported(const struct place_wish *wish, uint32_t number)
+bool
+tried_is_refusal(const struct tried *tried, uint32_t count, uint32_t number)
 {
     uint32_t lists = 0;
-    for (uint32_t i = 0; i < wish->tried_count; i++)
-        if (wish->tried[i].instance == number && wish->tried[i].reported)
-            lists |= 1u << wish->tried[i].list;
+    for (uint32_t i = 0; i < count; i++)
+        if (tried[i].instance == number && tried[i].reported)
+            lists |= 1u << tried[i].list;
     return lists == (1u << MESH_LIST_HIT | 1u << MESH_LIST_LOAD);
 }
 
@@ -391,7 +390,8 @@ is_hopeless(const struct place_wish *wish, uint32_t number)
     if (place->kind == MESH_PLACE_FAILED)
         return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
     return place->kind == MESH_PLACE_LOADED && was_futile(wish, place) &&
-           (!is_on_list(wish, number, MESH_LIST_LOAD) || is_reported(wish, number));
+           (!is_on_list(wish, number, MESH_LIST_LOAD) ||
+            (wish->refused && tried_is_refusal(wish->tried, wish->tried_count, number)));
 }
 
 bool

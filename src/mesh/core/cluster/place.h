@@ -19,6 +19,9 @@ struct tried {
     bool reported; /* R12: HIT: its runtime refused the call; LOAD: and the copy stays */
 };
 
+/* R12: the runtime of the copy there refused the call, and its node keeps the copy. */
+bool tried_is_refusal(const struct tried *tried, uint32_t count, uint32_t number);
+
 struct place_wish {
     const struct core_model *model;
     const struct tried *tried; /* FIXED and LOAD entries are excluded */
@@ -36,6 +39,7 @@ struct place_wish {
     bool urgent;      /* V3: wherever anything is loaded, however recently used */
     bool reachable;   /* unreachable nodes are not a last resort */
     bool leaves;      /* B3: this node's copy is none, since it goes if another node takes it */
+    bool refused;     /* R12: a runtime that refuses the call has done so before */
     bool patient;     /* R14: the caller waits; ask full nodes only if they may accept */
     uint32_t units;   /* assumed size */
     /* G3 to G5: only into the share for loads in advance, of this size, and not where one began

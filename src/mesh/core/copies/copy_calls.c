@@ -96,6 +96,7 @@ call_forget_tries(struct mesh *mesh, struct core_call *call)
     call->tries = 0;
     call->overloads = 0;
     call->gone = false;
+    call->refused = false;
 }
 
 /* R9. A full list ends the call at its next routing. */
