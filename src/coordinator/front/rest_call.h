@@ -64,7 +64,7 @@ struct rest_call {
     uint32_t page_rows; /* REST_MODELS, REST_OPENAPI: the most that it shows */
     /* Takes what was answered, and frees the call; NULL: it is written to the client. */
     void (*reported)(struct rest_call *call);
-    struct trace *trace; /* for `told`, as the next */
+    struct trace *trace; /* for `reported`, as the next */
     int64_t deadline_ns;
     _Atomic uint64_t tag;             /* another one when it is admitted after it has waited */
     struct loop_timer *timer;         /* of its deadline; NULL: it has none */
@@ -102,7 +102,7 @@ void rest_call_refused(struct rest_call *call);
 /* It was answered at once by this malloc'ed message, which the call takes. */
 void rest_call_reported(struct rest_call *call, void *response, size_t bytes);
 
-/* Frees the call and what `told` holds. */
+/* Frees the call and what it holds. */
 void rest_call_free(struct rest_call *call);
 
 /* Gives the slot back at the next touch; the answer then comes, and is dropped. */

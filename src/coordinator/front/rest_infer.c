@@ -147,7 +147,7 @@ read_body_of(struct inquiry *inquiry, const struct oip_model_info *info,
     return oip_json_read(&of_model, json, &inquiry->error);
 }
 
-/* OK: `told` is to be forgotten. */
+/* OK: `reported` is to be forgotten. */
 static enum status
 find_info(struct inquiry *inquiry, const struct oip_named *named, struct oip_model_info *info,
           struct target_reported *reported)

@@ -101,7 +101,7 @@ notify(struct native_try *tried, const struct rpc_answer *answer)
     try_free(tried);
 }
 
-/* Like tell(), but an end behind pieces that wait is reported later. */
+/* Like notify(), but an end behind pieces that wait is reported later. */
 static void
 notify_in_order(struct native_try *tried, const struct rpc_answer *answer)
 {
