@@ -6,6 +6,8 @@ again for others and for other nodes; a node that is killed meanwhile leaves not
 successor serves. ctest: timeout=240
 """
 
+import time
+
 import grpc
 
 from shoal_fixture import free_port, main, wait_until
@@ -63,6 +65,26 @@ class TestTwoNodes(Resting):
         self.open.touch()
         self.wait_state("sorter", "Ready", node="node-2")
         wait_until(lambda: self.call_model("m").exception() is None, "an answer")
+
+
+    def test_one_that_cannot_wake_stays_if_no_other_node_is_free(self):
+        """The other node has a replica, too. A third one, which is free, can take this one's."""
+        etcd = self.enterContext(Etcd())
+        of_mesh = {"store": f"etcd:{etcd.url}", "service": "test", "peers": ["127.0.0.1:0"],
+                   "wake_timeout_ms": WAKE_MS}
+        self.begin(name="node-1", **of_mesh)
+        self.apply(self.manifest(replicas=2))
+        self.wait_rest()
+        self.open.unlink()
+        self.enterContext(host("node-2", **of_mesh))
+        wait_until(lambda: "state" in self.nodes("sorter").get("node-2", {}), "the other node to have it")
+        self.registrar.register("m", kind="mt:sort")
+        wait_until(lambda: self.rests() == (1, 1), "it to wake")
+        late = time.monotonic() + WAKE_MS / 1000 + 3
+        wait_until(lambda: time.monotonic() > late, "it to be late")
+        self.assertNotIn("runtime_ended", self.at.stderr)
+        self.enterContext(host("node-3", **of_mesh))
+        self.at.wait_log("runtime_ended runtime=sorter .*another node may run it")
 
 
 class TestKilledNode(Resting):

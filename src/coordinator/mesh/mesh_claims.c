@@ -8,13 +8,15 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
+#define CLAIM "runs:"
+
 enum { PAGE = 64, REPLICAS_USUAL = 2 };
 
 const char *
 mesh_claims_label(enum manifest_kind kind, const char *runtime)
 {
     static char label[MANIFEST_NAME_BYTES_MAX + 32];
-    snprintf(label, sizeof(label), "runs:%s%s",
+    snprintf(label, sizeof(label), CLAIM "%s%s",
              kind == MANIFEST_CLUSTER_SERVING_RUNTIME ? "cluster/" : "", runtime);
     return label;
 }
@@ -41,6 +43,15 @@ has_label(const char *labels, const char *label)
     return false;
 }
 
+/* It runs no runtime, or one that rests and would make way. */
+static bool
+is_free(const struct mesh_instance *instance)
+{
+    bool claims = strncmp(instance->labels, CLAIM, strlen(CLAIM)) == 0 ||
+                  strstr(instance->labels, "," CLAIM) != NULL;
+    return !instance->draining && (!claims || has_label(instance->labels, SERVING_LABEL_RESTS));
+}
+
 /* Called under the runner's lock, as the next one. */
 static void
 find_own(void *context, const struct mesh_instance *instance)
@@ -55,9 +66,12 @@ count_one(void *context, const struct mesh_instance *instance)
 {
     struct claim_count *count = context;
     int order = strcmp(instance->id, count->instance);
-    count->claims->nodes += order != 0 && !instance->draining;
-    if (order == 0 || !has_label(instance->labels, count->label))
+    if (order == 0)
         return;
+    if (!has_label(instance->labels, count->label)) {
+        count->claims->free += is_free(instance);
+        return;
+    }
     count->claims->others++;
     count->claims->before += instance->start_ms < count->start_ms ||
                              (instance->start_ms == count->start_ms && order < 0);
@@ -79,7 +93,7 @@ mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *
 {
     struct claim_count count = {
         .instance = instance, .label = label, .start_ms = INT64_MAX, .claims = claims};
-    claims->others = claims->before = claims->nodes = 0;
+    claims->others = claims->before = claims->free = 0;
     visit(runner, &count, find_own);
     visit(runner, &count, count_one);
 }

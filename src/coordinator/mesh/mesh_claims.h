@@ -17,7 +17,7 @@ struct mesh_claims {
     uint64_t wanted; /* replicas */
     uint64_t others; /* nodes that claim it besides this one */
     uint64_t before; /* those of them that started earlier */
-    uint64_t nodes;  /* other nodes, whatever they run, that do not drain */
+    uint64_t free;   /* nodes that could take it: they run nothing, or what rests */
 };
 
 /* The label of a node that claims a runtime. Valid until the next call. */

@@ -611,7 +611,7 @@ why_give_up(const struct mesh_hosting *hosting, const struct hosting_candidates 
         return NULL;
     if (is_another_missed(hosting, all))
         return "it was not READY in time, and another one is needed";
-    return own->claims.nodes > 0 ? "it was not READY in time, and another node may run it" : NULL;
+    return own->claims.free > 0 ? "it was not READY in time, and another node may run it" : NULL;
 }
 
 /* It is not chosen again at once: another node, or another runtime, comes first. */
