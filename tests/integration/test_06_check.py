@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`shoald --check` finds what a start would trip over: every problem, each once, and starts nothing.
 
-Modelets and the models of folders run in real workers, in their sandbox; a running node with the same configuration does not
-notice. The files of a mesh are test_69_mesh_check.py's, the mistakes of the file itself
+Modelets and the models of folders run in real workers, in their sandbox; a running node with the
+same configuration does not notice. The files of a mesh are test_69_mesh_check.py's, the mistakes of the file itself
 test_20_refusals.py's. ctest: timeout=120 presets=dev
 """
 
@@ -107,6 +107,13 @@ class TestCheck(unittest.TestCase):
                 (f'model "d" ({folder}/models/d)', "told to fail"),
                 (f'model "e" ({folder}/models/e)', "died while they loaded it"),
                 (f'model "f" ({folder}/models/f)', "64 MiB (memory_mib)"))
+
+    def test_a_model_too_large_condemns_no_other(self):
+        """Its size predicts those of models with files like its own, but must not refuse them."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.put(folder, "a", "heap=134217728")
+            self.put(folder, "b", "good  good  goo")
+            self.check_refused(node(self.shelf(folder)), ('model "a"', "it takes 128 MiB"))
 
     def test_one_model_at_a_time(self):
         """Together they are larger than memory_mib, and none is left over when the next is loaded."""

@@ -102,6 +102,27 @@ check_loaded(const struct model *model, const struct lane *lane, const struct oi
     return error_prefix(error, "%s", sidecar_files[SIDECAR_TRITON]);
 }
 
+/* A size that can never fit is kept for this model alone: predicted for others, it would have them
+ * refused without a load, which alone could correct it. */
+static void
+learn_size(struct model *model, uint64_t bytes)
+{
+    struct catalog *catalog = model->catalog;
+    bool is_unfit = bytes > catalog->cache.capacity_bytes;
+    model->unfit_bytes = is_unfit ? bytes : 0;
+    model->unfit_file_bytes = model->hints.file_bytes;
+    if (!is_unfit)
+        model_size_learn(&catalog->sizes, &model->hints, bytes);
+}
+
+static uint64_t
+expected_size(const struct model *model)
+{
+    uint64_t bytes = model_size_predict(&model->catalog->sizes, &model->hints);
+    bool is_known = model->unfit_file_bytes == model->hints.file_bytes;
+    return is_known && model->unfit_bytes > bytes ? model->unfit_bytes : bytes;
+}
+
 void
 model_on_loaded(struct model *model, uint64_t bytes)
 {
@@ -121,7 +142,7 @@ model_on_loaded(struct model *model, uint64_t bytes)
     model_enter_phase(model, PHASE_REST);
     model->load_deaths = 0;
     model->retry_ns = model->retry_wait_ns = 0;
-    model_size_learn(&catalog->sizes, &model->hints, bytes);
+    learn_size(model, bytes);
     catalog_count(catalog, PIPELINE_MODEL_LOADS);
     histogram_record(catalog->pipeline->counters, PIPELINE_MODEL_LOAD_TIME, (uint64_t)took_ns);
     log_info_limited("model_loaded pipeline=%s model=\"%s\" bytes=%llu ms=%lld",
@@ -186,8 +207,10 @@ static void
 make_room(struct model *model)
 {
     struct catalog *catalog = model->catalog;
-    uint64_t expected = model_size_predict(&catalog->sizes, &model->hints);
+    uint64_t expected = expected_size(model);
     uint64_t bytes = model_size_reserve(&catalog->sizes, &model->hints);
+    if (bytes < expected)
+        bytes = expected;
     for (;;) {
         struct model_cache_entry *victim;
         registry_lock(model->registry);

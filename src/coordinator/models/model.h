@@ -138,6 +138,8 @@ struct model {
     int64_t retry_ns;         /* FAILED: the earliest next attempt */
     int64_t retry_wait_ns;
     struct model_hints hints;
+    /* From a load that exceeded memory_mib alone; its files had that size. 0: none did. */
+    uint64_t unfit_bytes, unfit_file_bytes;
     struct storage_fetch *fetch; /* PHASE_FETCHING: it waits for this */
     struct storage_lease *lease; /* while its files must stay in the cache; NULL: none */
     uint64_t fetched_bytes;
