@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "coordinator/models/catalog.h"
 #include "coordinator/models/models.h"
+#include "coordinator/workers/pool_member.h"
 
 enum {
     TELL_MS = 2000,
@@ -39,14 +40,34 @@ end(struct trial_models *models)
 
 /* ---- one model ---- */
 
+/* Returns how many workers of the model's pipeline have died. */
+static uint64_t
+deaths(const struct trial_models *models)
+{
+    const struct assembly *assembly = models->options.assembly;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < assembly->pipeline_count; i++) {
+        const struct worker_pools *pools = assembly->pipelines[i]->pools[0];
+        if (assembly->pipelines[i]->catalog != models->catalog || pools == NULL)
+            continue;
+        for (uint32_t stage = 0; stage < pools->stage_count; stage++)
+            sum += counter_get(pools->pools[stage].counters, STAGE_RESTARTS);
+    }
+    return sum;
+}
+
+/* An unload succeeds also by its worker's death. */
 static void
 on_unloaded(void *context, const struct error *error, const struct model_facts *facts)
 {
     struct trial_models *models = context;
     (void)error;
     (void)facts;
-    if (!models->is_over)
-        try_next(models);
+    if (models->is_over)
+        return;
+    if (models->is_loaded && deaths(models) != models->deaths)
+        fail(models, "its worker died after it had loaded it, or while it unloaded it");
+    try_next(models);
 }
 
 static void
@@ -57,7 +78,9 @@ on_loaded(void *context, const struct error *error, const struct model_facts *fa
     if (models->is_over)
         return;
     models->tried++;
-    models->loaded += error == NULL;
+    models->is_loaded = error == NULL;
+    models->loaded += models->is_loaded;
+    models->deaths = deaths(models);
     if (error != NULL)
         fail(models, error->text);
     (void)models_unlist(models->catalog, models->id);
@@ -153,8 +176,9 @@ trial_models_look(struct trial_models *models)
     }
     if (now_ns < models->deadline_ns)
         return;
-    fail(models, "neither loaded nor failed, as its pipeline has no worker; no further model of "
-                 "any pipeline was tried");
+    fail(models,
+         "neither loaded nor failed, or was not unloaded, as its pipeline has no worker; no "
+         "further model of any pipeline was tried");
     end(models);
 }
 

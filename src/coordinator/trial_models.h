@@ -2,7 +2,8 @@
 /*
  * Loads each listed model as a node does, and unloads it: the part of a trial that judges folders
  * of models. One model at a time, so that the check needs the memory of the largest. A model that
- * crashes its worker or hangs fails by the catalog's rules, and the next one is tried. Loop thread.
+ * crashes its worker or hangs, in its load or its unload, fails, and the next one is tried. Loop
+ * thread.
  */
 #pragma once
 
@@ -27,6 +28,8 @@ struct trial_models {
     char *id;   /* the model that is being tried, or the one before; NULL: none yet */
     char *path; /* its path, for the operator */
     struct catalog *catalog;
+    bool is_loaded;  /* it was */
+    uint64_t deaths; /* of its pipeline's workers, until it was loaded */
     int64_t reported_ns, deadline_ns;
     bool is_over;
 };

@@ -98,7 +98,8 @@ class TestCheck(unittest.TestCase):
         """One that crashes its worker, hangs or fails hides no other one, before or behind it."""
         with tempfile.TemporaryDirectory() as folder:
             for name, do in (("a", "good"), ("b", "crash"), ("c", "stuck"), ("d", "fail"),
-                             ("e", "exit"), ("f", "heap=134217728"), ("z", "good")):
+                             ("e", "exit"), ("f", "heap=134217728"), ("g", "crash_unload"),
+                             ("z", "good")):
                 self.put(folder, name, do)
             self.check_refused(
                 node(self.shelf(folder, load_timeout_ms=1500)),
@@ -106,7 +107,8 @@ class TestCheck(unittest.TestCase):
                 (f'model "c" ({folder}/models/c)', "within load_timeout_ms (1500)"),
                 (f'model "d" ({folder}/models/d)', "told to fail"),
                 (f'model "e" ({folder}/models/e)', "died while they loaded it"),
-                (f'model "f" ({folder}/models/f)', "64 MiB (memory_mib)"))
+                (f'model "f" ({folder}/models/f)', "64 MiB (memory_mib)"),
+                (f'model "g" ({folder}/models/g)', "while it unloaded it"))
 
     def test_a_model_too_large_condemns_no_other(self):
         """Its size predicts those of models with files like its own, but must not refuse them."""
