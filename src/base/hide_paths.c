@@ -14,13 +14,13 @@ struct hide_text {
 };
 
 static void
-notify(struct hide_text *reported, const char *text, size_t bytes)
+append(struct hide_text *hidden, const char *text, size_t bytes)
 {
-    size_t left = reported->room - 1 - reported->bytes;
+    size_t left = hidden->room - 1 - hidden->bytes;
     size_t taken = bytes < left ? bytes : left;
-    memcpy(reported->text + reported->bytes, text, taken);
-    reported->bytes += taken;
-    reported->text[reported->bytes] = '\0';
+    memcpy(hidden->text + hidden->bytes, text, taken);
+    hidden->bytes += taken;
+    hidden->text[hidden->bytes] = '\0';
 }
 
 static bool
@@ -65,8 +65,7 @@ root_of(const char *path, const char *const *roots, size_t root_count)
 
 /* Returns the text after the path. */
 static const char *
-notify_path(struct hide_text *reported, const char *path, const char *const *roots,
-            size_t root_count)
+append_path(struct hide_text *hidden, const char *path, const char *const *roots, size_t root_count)
 {
     size_t root = root_of(path, roots, root_count);
     const char *end = path + root;
@@ -74,7 +73,7 @@ notify_path(struct hide_text *reported, const char *path, const char *const *roo
         end++;
     const char *name = path + root + strspn(path + root, "/");
     if (root > 0) {
-        notify(reported, name < end ? name : ".", name < end ? (size_t)(end - name) : 1);
+        append(hidden, name < end ? name : ".", name < end ? (size_t)(end - name) : 1);
         return end;
     }
     const char *last = end;
@@ -83,30 +82,30 @@ notify_path(struct hide_text *reported, const char *path, const char *const *roo
     name = last;
     while (name[-1] != '/')
         name--;
-    notify(reported, ".../", 4);
-    notify(reported, name, (size_t)(last - name));
+    append(hidden, ".../", 4);
+    append(hidden, name, (size_t)(last - name));
     return end;
 }
 
 void
-hide_paths(const char *text, const char *const *roots, size_t root_count, char *text_reported,
+hide_paths(const char *text, const char *const *roots, size_t root_count, char *text_hidden,
            size_t room)
 {
     CHECK(room > 0);
-    struct hide_text reported = {.text = text_reported, .room = room};
-    text_reported[0] = '\0';
+    struct hide_text hidden = {.text = text_hidden, .room = room};
+    text_hidden[0] = '\0';
     const char *at = text;
     while (*at != '\0') {
         size_t plain = strcspn(at, "/");
-        notify(&reported, at, plain);
+        append(&hidden, at, plain);
         at += plain;
         if (*at == '\0')
             break;
         if (begins_path(text, at)) {
-            at = notify_path(&reported, at, roots, root_count);
+            at = append_path(&hidden, at, roots, root_count);
         } else {
             size_t slashes = strspn(at, "/");
-            notify(&reported, at, slashes);
+            append(&hidden, at, slashes);
             at += slashes;
         }
     }

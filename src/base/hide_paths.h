@@ -11,5 +11,5 @@
  * replaced by the part below the root, any other by ".../" and its last part. A path that is not a
  * root ends at white space, a quote or one of ,;:|)]}>. URLs other than file: are kept.
  */
-void hide_paths(const char *text, const char *const *roots, size_t root_count, char *reported,
+void hide_paths(const char *text, const char *const *roots, size_t root_count, char *hidden,
                 size_t room);

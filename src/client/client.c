@@ -29,7 +29,7 @@ struct shoal_client {
 };
 
 static int32_t
-notify(struct shoal_error *theirs, const struct error *error)
+give_error(struct shoal_error *theirs, const struct error *error)
 {
     if (theirs != NULL)
         snprintf(theirs->text, sizeof(theirs->text), "%.255s", error->text);
@@ -200,7 +200,7 @@ shoal_client_open(const struct shoal_client_options *options, struct shoal_clien
         return SHOAL_OK;
     }
     free(client);
-    return notify(theirs, &error);
+    return give_error(theirs, &error);
 }
 
 void
@@ -245,7 +245,7 @@ shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
 {
     struct error error = ERROR_NONE;
     if (connected(client, &error) != STATUS_OK)
-        return notify(theirs, &error);
+        return give_error(theirs, &error);
     if (take(client, request, &error) == STATUS_OK)
         return SHOAL_OK;
     /* requests released in flight may have come back since */
@@ -253,7 +253,7 @@ shoal_request_begin(struct shoal_client *client, struct shoal_request **request,
     struct error again = ERROR_NONE;
     if (connected(client, &again) == STATUS_OK && take(client, request, &again) == STATUS_OK)
         return SHOAL_OK;
-    return notify(theirs, &error);
+    return give_error(theirs, &error);
 }
 
 /* Notes why the request cannot be submitted; the first reason counts. */

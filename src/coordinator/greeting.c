@@ -199,7 +199,7 @@ on_loaded(void *context, const char *id)
 {
     struct greeting *greeting = context;
     struct oip_model_info info;
-    struct model_reported reported;
+    struct model_description reported;
     const struct model_name name = {id, strlen(id), ""};
     if (greeting->models >= GREETED_MODELS_MAX ||
         !registry_describe(greeting->registry, &name, &info, &reported))

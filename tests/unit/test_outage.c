@@ -32,9 +32,9 @@ TEST_CASE(test_each_stage_has_its_own)
 {
     outage_set(&outage, 0, 0, "; it will be started again", "stage \"a\" has no worker");
     outage_set(&outage, 15, 0, "", "stage \"p\" has no worker");
-    outage_notify(&outage, 0, 5, text);
+    outage_describe(&outage, 0, 5, text);
     assert_string_equal(text, "stage \"a\" has no worker; it will be started again");
-    outage_notify(&outage, 15, 5, text);
+    outage_describe(&outage, 15, 5, text);
     assert_string_equal(text, "stage \"p\" has no worker");
 }
 
@@ -53,7 +53,7 @@ TEST_CASE(test_when)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         outage_set(&outage, 3, now_ns + cases[i].left_ns, ", or reload", "why");
-        outage_notify(&outage, 3, now_ns, text);
+        outage_describe(&outage, 3, now_ns, text);
         assert_string_equal(text, cases[i].text);
     }
 }
@@ -64,7 +64,7 @@ TEST_CASE(test_too_long)
     memset(why, 'y', sizeof(why) - 1);
     why[sizeof(why) - 1] = '\0';
     outage_set(&outage, 3, 9 * NS_PER_S, ", or reload", why);
-    outage_notify(&outage, 3, 0, text);
+    outage_describe(&outage, 3, 0, text);
     assert_true(strlen(text) < OUTAGE_TEXT_BYTES);
     assert_non_null(strstr(text, "y; next try in 9 s, or reload"));
 }

@@ -15,7 +15,7 @@ small_is_of_model(const char *method, enum oip_method *which)
 
 struct asking {
     const struct small_ask *ask;
-    struct target_reported reported; /* of the called model, until the answer is packed */
+    struct target_description reported; /* of the called model, until the answer is packed */
 };
 
 static bool
@@ -32,7 +32,7 @@ describe(void *context, const struct oip_named *named, struct oip_model_info *in
     struct asking *asking = context;
     const struct small_ask *ask = asking->ask;
     const struct oip_named meant = {ask->id != NULL ? ask->id : named->name, named->version};
-    enum status status = target_notify(ask->scope, &meant, info, ready, &asking->reported, error);
+    enum status status = target_describe(ask->scope, &meant, info, ready, &asking->reported, error);
     return status == STATUS_OK || !ask->was_here
                ? status
                : error_set(error, STATUS_UNAVAILABLE, "the model has just been unloaded");

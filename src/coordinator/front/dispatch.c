@@ -301,7 +301,7 @@ ask_in_mesh(const struct dispatch *dispatch, const struct inbound *inbound, stru
 
 enum status
 dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
-             const struct dispatch_question *question, struct dispatch_reported *reported,
+             const struct dispatch_question *question, struct dispatch_answer *reported,
              struct error *error)
 {
     enum oip_method method = question->method;
@@ -309,7 +309,7 @@ dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
     struct meant meant;
     enum status status = STATUS_OK;
     meant_init(&meant);
-    *reported = (struct dispatch_reported){.response = NULL};
+    *reported = (struct dispatch_answer){.response = NULL};
     if (of_model && dispatch->mesh != NULL)
         status = ask_in_mesh(dispatch, inbound, &meant, error);
     reported->is_elsewhere = meant.elsewhere;

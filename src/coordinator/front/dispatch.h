@@ -59,7 +59,7 @@ void dispatch_refused(const struct dispatch *dispatch, const char *method, uint6
                       struct trace *trace, const struct error *error);
 
 /* The answer of a small method, packed and malloc'ed; or `is_elsewhere`: the mesh answers it. */
-struct dispatch_reported {
+struct dispatch_answer {
     void *response;
     size_t response_bytes;
     bool is_elsewhere;
@@ -72,8 +72,8 @@ struct dispatch_question {
 
 /* Answers a small method of the node or of a model. */
 enum status dispatch_ask(const struct dispatch *dispatch, const struct inbound *inbound,
-                         const struct dispatch_question *question,
-                         struct dispatch_reported *reported, struct error *error) WARN_UNUSED;
+                         const struct dispatch_question *question, struct dispatch_answer *reported,
+                         struct error *error) WARN_UNUSED;
 
 /* ---- calls of methods that this node does not have (gRPC) ---- */
 

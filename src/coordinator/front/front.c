@@ -436,7 +436,7 @@ answer(struct front *front, enum oip_method method, struct rpc_call *call,
 {
     counter_add_shared(front->options.node.counters, NODE_CALLS, 1);
     struct error error = ERROR_NONE;
-    struct dispatch_reported reported;
+    struct dispatch_answer reported;
     struct inbound inbound = inbound_of(call, message);
     const struct dispatch_question question = {method, atomic_load(&front->node_ready)};
     enum status status = dispatch_ask(&front->dispatch, &inbound, &question, &reported, &error);

@@ -293,11 +293,11 @@ list_end(struct repository_order *order)
     const struct triton_request *request = &order->request;
     const struct list_walk *walk = &order->walk;
     struct error error = ERROR_NONE;
-    bool is_futile = walk->count == 0 && request->name[0] != '\0';
-    if (is_futile && walk->has_name)
+    bool is_missing = walk->count == 0 && request->name[0] != '\0';
+    if (is_missing && walk->has_name)
         (void)error_set(&error, STATUS_NOT_FOUND, "model \"%.200s\" has no version \"%s\"",
                         request->name, request->version);
-    else if (is_futile)
+    else if (is_missing)
         (void)not_known(request->name, &error);
     order_end(order, error.status == STATUS_OK ? NULL : &error, &order->walk.out);
 }
@@ -349,10 +349,10 @@ configure(struct repository *repository, const struct triton_request *request, s
                                        options->registry, options->rule == REPOSITORY_OF_MESH};
     struct triton_batching batching = {0};
     struct oip_model_info info;
-    struct target_reported reported;
+    struct target_description reported;
     bool ready;
     const struct oip_named named = {request->name, request->version};
-    enum status status = target_notify(&scope, &named, &info, &ready, &reported, error);
+    enum status status = target_describe(&scope, &named, &info, &ready, &reported, error);
     if (status != STATUS_OK)
         return status;
     status = oip_check_version(request->version, &info, error);
@@ -373,7 +373,7 @@ configure(struct repository *repository, const struct triton_request *request, s
 /* ---- loading and unloading ---- */
 
 static void
-end_futile(struct repository_order *order, struct error *error)
+end_failed(struct repository_order *order, struct error *error)
 {
     (void)error_prefix(error, "failed to %s '%s'",
                        order->request.method == TRITON_LOAD ? "load" : "unload",
@@ -426,7 +426,7 @@ on_unloaded(void *context, const struct error *error, const struct model_facts *
     (void)facts;
     if (error != NULL) {
         why = *error;
-        end_futile(order, &why);
+        end_failed(order, &why);
         return;
     }
     if (directories != NULL &&
@@ -451,7 +451,7 @@ on_loaded(void *context, const struct error *error, const struct model_facts *fa
         return;
     }
     undo_policy(order);
-    end_futile(order, &why);
+    end_failed(order, &why);
 }
 
 /* A model that is known is loaded where it is listed; another one has its name as its path. */
@@ -482,7 +482,7 @@ load_now(struct repository *repository, struct repository_order *order)
         models_load(catalog, &spec, on_loaded, order);
     } else {
         (void)not_known(order->request.name, &error);
-        end_futile(order, &error);
+        end_failed(order, &error);
     }
     search_fini(&search);
 }
@@ -500,7 +500,7 @@ load_other_versions(void *context, const struct error *failure, const struct mod
                              : model_directories_set_policy(directories, order->request.name,
                                                             policy_of(order), &error);
     if (status != STATUS_OK) {
-        end_futile(order, &error);
+        end_failed(order, &error);
         return;
     }
     order->is_moved = true;
@@ -521,7 +521,7 @@ load(struct repository *repository, struct repository_order *order)
         status =
             model_directories_judge_policy(directories, name, policy_of(order), &is_other, &error);
     if (status != STATUS_OK)
-        end_futile(order, &error);
+        end_failed(order, &error);
     else if (is_other)
         models_unload(repository->options.registry, name, load_other_versions, order);
     else
@@ -538,7 +538,7 @@ unload(struct repository *repository, struct repository_order *order)
         models_unload(repository->options.registry, order->request.name, on_unloaded, order);
     } else {
         (void)not_known(order->request.name, &error);
-        end_futile(order, &error);
+        end_failed(order, &error);
     }
     search_fini(&search);
 }
@@ -588,7 +588,7 @@ carry_out(struct repository_order *order)
         enum status status = configure(repository, &order->request, &out, &error);
         order_end(order, status == STATUS_OK ? NULL : &error, &out);
     } else if (judge(repository, &order->request, &error) != STATUS_OK) {
-        end_futile(order, &error);
+        end_failed(order, &error);
     } else if (order->request.method == TRITON_LOAD) {
         load(repository, order);
     } else {

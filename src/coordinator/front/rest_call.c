@@ -459,7 +459,7 @@ rest_call_inbound(struct rest_call *call, const struct wire_message *message, in
 }
 
 void
-rest_call_reported(struct rest_call *call, void *response, size_t bytes)
+rest_call_answered(struct rest_call *call, void *response, size_t bytes)
 {
     struct rpc_piece piece = {response, bytes, free, response, NULL, 0};
     take_pieces(call, &piece, 1);

@@ -100,9 +100,9 @@ void rest_call_taken(struct rest_call *call, int64_t deadline_ns);
 /* It was not accepted. Frees it. */
 void rest_call_refused(struct rest_call *call);
 /* It was answered at once by this malloc'ed message, which the call takes. */
-void rest_call_reported(struct rest_call *call, void *response, size_t bytes);
+void rest_call_answered(struct rest_call *call, void *response, size_t bytes);
 
-/* Frees the call and what it holds. */
+/* Frees the call and the answer that it holds. */
 void rest_call_free(struct rest_call *call);
 
 /* Gives the slot back at the next touch; the answer then comes, and is dropped. */

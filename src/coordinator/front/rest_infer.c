@@ -147,14 +147,14 @@ read_body_of(struct inquiry *inquiry, const struct oip_model_info *info,
     return oip_json_read(&of_model, json, &inquiry->error);
 }
 
-/* OK: `reported` is to be forgotten. */
+/* OK: call target_forget(reported). */
 static enum status
 find_info(struct inquiry *inquiry, const struct oip_named *named, struct oip_model_info *info,
-          struct target_reported *reported)
+          struct target_description *reported)
 {
     const struct target_scope *scope = &inquiry->rest->dispatch.scope;
     bool is_ready;
-    enum status status = target_notify(scope, named, info, &is_ready, reported, &inquiry->error);
+    enum status status = target_describe(scope, named, info, &is_ready, reported, &inquiry->error);
     if (status != STATUS_OK || reported->model.model == NULL || info->input_count > 0)
         return status;
     status = model_ask_info(reported->model.model, &inquiry->error);
@@ -164,14 +164,14 @@ find_info(struct inquiry *inquiry, const struct oip_named *named, struct oip_mod
     if (status != STATUS_OK)
         return status;
     /* it declares none, or has become known meanwhile */
-    return target_notify(scope, named, info, &is_ready, reported, &inquiry->error);
+    return target_describe(scope, named, info, &is_ready, reported, &inquiry->error);
 }
 
 static enum status
 read_by_info(struct inquiry *inquiry, const struct oip_json_ask *ask, struct oip_json **json)
 {
     struct oip_model_info info = {0};
-    struct target_reported reported;
+    struct target_description reported;
     struct target_id id;
     if (inquiry->schema != NULL)
         return read_body_of(inquiry, &inquiry->schema->info, ask, json);
@@ -385,7 +385,7 @@ static bool
 is_elsewhere(const struct inquiry *inquiry)
 {
     struct oip_model_info info = {0};
-    struct target_reported reported;
+    struct target_description reported;
     struct target_id id;
     struct error ignored = ERROR_NONE;
     bool is_ready;
@@ -393,8 +393,8 @@ is_elsewhere(const struct inquiry *inquiry)
         return false;
     find_id(inquiry, &id);
     const struct oip_named named = {id.text, inquiry->route.version};
-    if (target_notify(&inquiry->rest->dispatch.scope, &named, &info, &is_ready, &reported,
-                      &ignored) != STATUS_OK)
+    if (target_describe(&inquiry->rest->dispatch.scope, &named, &info, &is_ready, &reported,
+                        &ignored) != STATUS_OK)
         return true;
     bool is_known = reported.model.model == NULL || info.input_count > 0;
     target_forget(&reported);

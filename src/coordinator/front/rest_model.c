@@ -8,7 +8,7 @@ rest_ask_model(struct inquiry *inquiry, struct rest_call *call, enum oip_method 
 {
     struct rest *rest = inquiry->rest;
     struct bytes named = {0};
-    struct dispatch_reported reported;
+    struct dispatch_answer reported;
     oip_json_put_named(&named, inquiry->route.model, inquiry->route.version);
     CHECK(!named.failed); /* it is shorter than the path */
     const struct wire_span span = {named.data, named.used};
@@ -23,6 +23,6 @@ rest_ask_model(struct inquiry *inquiry, struct rest_call *call, enum oip_method 
     else if (reported.is_elsewhere)
         rest_call_taken(call, deadline_ns);
     else
-        rest_call_reported(call, reported.response, reported.response_bytes);
+        rest_call_answered(call, reported.response, reported.response_bytes);
     return status;
 }

@@ -361,11 +361,11 @@ static void
 describe(struct json *json, const struct target_scope *scope, const char *name)
 {
     struct oip_model_info info;
-    struct target_reported reported;
+    struct target_description reported;
     struct error ignored = ERROR_NONE;
     bool ready;
     const struct oip_named named = {name, ""};
-    if (target_notify(scope, &named, &info, &ready, &reported, &ignored) != STATUS_OK)
+    if (target_describe(scope, &named, &info, &ready, &reported, &ignored) != STATUS_OK)
         return;
     if (info.input_count > 0)
         put_model(json, name, &info);

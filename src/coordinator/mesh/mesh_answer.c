@@ -56,7 +56,7 @@ add_error(struct answer_status *reported, const char *text)
 }
 
 static void
-notify(const struct mesh_status *status, struct answer_status *reported)
+fill_status(const struct mesh_status *status, struct answer_status *reported)
 {
     size_t count = status->place_count;
     mmesh__model_status_info__init(&reported->info);
@@ -74,8 +74,7 @@ notify(const struct mesh_status *status, struct answer_status *reported)
         if (place->kind == MESH_PLACE_FAILED)
             add_error(reported, place->reason);
     }
-    if (reported->info.n_errors ==
-        0) /* that no other node can load it, either, is not an error of a copy */
+    if (reported->info.n_errors == 0) /* the error of no copy: no other node can load it, either */
         add_error(reported, status->error);
     reported->info.status = model_status(status->state);
     reported->info.modelcopyinfos = reported->copy_list;
@@ -84,7 +83,7 @@ notify(const struct mesh_status *status, struct answer_status *reported)
 }
 
 static void
-reported_fini(struct answer_status *reported)
+status_fini(struct answer_status *reported)
 {
     free(reported->copies);
     free(reported->copy_list);
@@ -104,9 +103,9 @@ static void
 pack_model(const struct mesh_status *status, void **message, size_t *bytes)
 {
     struct answer_status reported;
-    notify(status, &reported);
+    fill_status(status, &reported);
     pack(&reported.info.base, message, bytes);
-    reported_fini(&reported);
+    status_fini(&reported);
 }
 
 static void
@@ -127,15 +126,15 @@ pack_vmodel(const struct mesh_vmodel_status *status, void **message, size_t *byt
         info.owner = loose(status->owner);
         info.activemodelid = loose(status->active);
         info.targetmodelid = loose(status->target);
-        notify(&status->active_status, &active);
+        fill_status(&status->active_status, &active);
         info.activemodelstatus = &active.info;
         if (moves)
-            notify(&status->target_status, &target);
+            fill_status(&status->target_status, &target);
         info.targetmodelstatus = moves ? &target.info : NULL;
     }
     pack(&info.base, message, bytes);
-    reported_fini(&active);
-    reported_fini(&target);
+    status_fini(&active);
+    status_fini(&target);
 }
 
 static void

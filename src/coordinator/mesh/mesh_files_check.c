@@ -65,7 +65,7 @@ check_store(const struct config_mesh *mesh, struct error *error)
 }
 
 static uint32_t
-notify(enum status status, const struct error *error, void (*say)(const char *mistake))
+say_failure(enum status status, const struct error *error, void (*say)(const char *mistake))
 {
     if (status == STATUS_OK)
         return 0;
@@ -88,11 +88,11 @@ mesh_files_check(const struct config_mesh *mesh, void (*say)(const char *mistake
     struct error error = ERROR_NONE;
     if (!mesh->on)
         return 0;
-    uint32_t mistakes = notify(check_store(mesh, &error), &error, say);
+    uint32_t mistakes = say_failure(check_store(mesh, &error), &error, say);
     for (size_t i = 0; i < ARRAY_COUNT(files); i++) {
         error_clear(&error);
-        mistakes +=
-            notify(check_file(files[i].key, files[i].given, files[i].check, &error), &error, say);
+        mistakes += say_failure(check_file(files[i].key, files[i].given, files[i].check, &error),
+                                &error, say);
     }
     return mistakes;
 }

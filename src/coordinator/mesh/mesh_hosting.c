@@ -215,7 +215,7 @@ follow(struct mesh_hosting *hosting, const struct supervisor_view *view)
 
 /* ---- this node's report ---- */
 
-struct hosting_reported {
+struct hosting_state {
     const char *state;
     const char *message;
     uint64_t restarts;
@@ -223,7 +223,7 @@ struct hosting_reported {
 
 static void
 notify(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtime,
-       const struct hosting_reported *reported)
+       const struct hosting_state *reported)
 {
     struct bytes text = {0};
     if (reported->state != NULL) {
@@ -243,16 +243,16 @@ notify(struct mesh_hosting *hosting, enum manifest_kind kind, const char *runtim
 }
 
 /* Returns the state of the runtime that is here. */
-static struct hosting_reported
+static struct hosting_state
 state_of(const struct mesh_hosting *hosting, const struct supervisor_view *view,
          struct external_view *external)
 {
-    struct hosting_reported reported = {"Starting", view->error, view->restarts};
+    struct hosting_state reported = {"Starting", view->error, view->restarts};
     external_look(hosting->options.external, external);
     if (hosting->is_ending)
         reported.state = "Stopping";
     else if (hosting->rest == REST_RESTS)
-        reported = (struct hosting_reported){
+        reported = (struct hosting_state){
             "Idle", "no model needs it: a model of its types starts it", view->restarts};
     else if (view->running < view->containers)
         reported.state = "BackOff";
@@ -281,7 +281,7 @@ look_at_containers(const struct mesh_hosting *hosting, struct supervisor_view *v
 static void
 notify_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
 {
-    struct hosting_reported reported = {NULL, "", 0};
+    struct hosting_state reported = {NULL, "", 0};
     struct supervisor_view view;
     struct external_view external;
     char text[MANIFEST_NAME_BYTES_MAX + 64];
@@ -295,11 +295,11 @@ notify_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *c
     } else if (candidate->disabled) {
         reported.state = NULL;
     } else if (candidate->plan.problem != NULL) {
-        reported = (struct hosting_reported){"Unable", candidate->plan.problem, 0};
+        reported = (struct hosting_state){"Unable", candidate->plan.problem, 0};
     } else if (has_runtime(hosting) && mesh_claims_lack(&candidate->claims)) {
         snprintf(text, sizeof(text), "a node runs one runtime, and this one runs \"%s\"",
                  hosting->plan.name);
-        reported = (struct hosting_reported){"Busy", text, 0};
+        reported = (struct hosting_state){"Busy", text, 0};
     }
     notify(hosting, candidate->kind, candidate->plan.name, &reported);
 }

@@ -137,7 +137,7 @@ refuse(struct register_slot *slot)
 }
 
 static void
-notify(const struct mesh_register *reg)
+log_result(const struct mesh_register *reg)
 {
     const struct mesh_listed *listed = reg->options.listed;
     uint32_t vmodels = 0;
@@ -286,7 +286,7 @@ step(struct mesh_register *reg)
         reg->pass++;
         reg->next = 0;
         if (reg->pass == PASS_OVER) {
-            notify(reg);
+            log_result(reg);
             end(reg, &ERROR_NONE);
             return;
         }

@@ -152,7 +152,7 @@ catalog_predict(struct prediction *prediction, const struct model *model)
 
 /* ---- loading ---- */
 
-struct notifying {
+struct load_pass {
     struct model *model;
     bool alone; /* one worker at a time */
     bool one_loads;
@@ -161,25 +161,24 @@ struct notifying {
 static void
 note_loading(struct worker_models *worker_models, void *context)
 {
-    struct notifying *notifying = context;
-    enum holding_state state = worker_models_state(worker_models, notifying->model);
-    notifying->one_loads =
-        notifying->one_loads || state == HOLDING_TO_LOAD || state == HOLDING_LOADING;
+    struct load_pass *pass = context;
+    enum holding_state state = worker_models_state(worker_models, pass->model);
+    pass->one_loads = pass->one_loads || state == HOLDING_TO_LOAD || state == HOLDING_LOADING;
 }
 
 static void
 notify_to_load(struct worker_models *worker_models, void *context)
 {
-    struct notifying *notifying = context;
+    struct load_pass *pass = context;
     struct worker_pools *pools = worker_models_member(worker_models)->pools;
     bool later = pools->stopping || pools->lane == pools->pipeline->incoming ||
                  atomic_load(&pools->lane->state) == LANE_CONDEMNED;
-    if (later || (notifying->alone && notifying->one_loads) ||
-        worker_models_state(worker_models, notifying->model) != HOLDING_NONE)
+    if (later || (pass->alone && pass->one_loads) ||
+        worker_models_state(worker_models, pass->model) != HOLDING_NONE)
         return;
-    notifying->one_loads = true;
+    pass->one_loads = true;
     /* before all that a restarted worker must load: a request waits for it */
-    worker_models_load(worker_models, notifying->model, MODEL_CACHE_AWAITED);
+    worker_models_load(worker_models, pass->model, MODEL_CACHE_AWAITED);
 }
 
 /* Once a worker has died of it, one at a time: other workers that are loading it are waited for
@@ -187,10 +186,10 @@ notify_to_load(struct worker_models *worker_models, void *context)
 void
 catalog_notify_to_load(struct model *model)
 {
-    struct notifying notifying = {.model = model, .alone = model->load_deaths > 0};
-    if (notifying.alone)
-        catalog_each_worker_models(model->catalog, note_loading, &notifying);
-    catalog_each_worker_models(model->catalog, notify_to_load, &notifying);
+    struct load_pass pass = {.model = model, .alone = model->load_deaths > 0};
+    if (pass.alone)
+        catalog_each_worker_models(model->catalog, note_loading, &pass);
+    catalog_each_worker_models(model->catalog, notify_to_load, &pass);
 }
 
 /* ---- what a load has come to ---- */

@@ -21,7 +21,7 @@ info_of(const struct model *model)
 /* Call with the lock. The texts are copied: they change while the model is looked at. */
 static void
 notify_versions(const struct model *model, struct oip_model_info *info,
-                struct model_reported *reported)
+                struct model_description *reported)
 {
     if (model->info == NULL && model->source.release[0] != '\0') {
         snprintf(reported->version, sizeof(reported->version), "%s", model->source.release);
@@ -35,7 +35,7 @@ notify_versions(const struct model *model, struct oip_model_info *info,
 
 bool
 registry_describe(struct model_registry *registry, const struct model_name *name,
-                  struct oip_model_info *info, struct model_reported *reported)
+                  struct oip_model_info *info, struct model_description *reported)
 {
     registry_lock(registry);
     struct model *model = registry_find_named(registry, name);

@@ -9,7 +9,7 @@ static bool
 find_model(void *registry, const char *name, bool *serving)
 {
     struct oip_model_info info;
-    struct model_reported reported;
+    struct model_description reported;
     const struct model_name asked = {name, strlen(name), ""};
     if (!registry_describe(registry, &asked, &info, &reported))
         return false;

@@ -172,10 +172,10 @@ model_path_find(const struct model_root *root, const char *path, struct model_pl
 }
 
 void
-model_path_hide(const struct model_root *root, const struct error *error, struct error *reported)
+model_path_hide(const struct model_root *root, const struct error *error, struct error *fit)
 {
     const char *const roots[] = {root->path, root->configured};
     struct error hidden = {.status = error->status};
     hide_paths(error->text, roots, ARRAY_COUNT(roots), hidden.text, sizeof(hidden.text));
-    *reported = hidden;
+    *fit = hidden;
 }

@@ -35,6 +35,5 @@ enum status model_path_find(const struct model_root *root, const char *path,
                             struct model_place *place, struct error *error) WARN_UNUSED;
 
 /* Makes an error fit for callers: paths beneath the root become relative, other absolute paths keep
- * only their last part. `told` may be `error`. */
-void model_path_hide(const struct model_root *root, const struct error *error,
-                     struct error *reported);
+ * only their last part. `fit` may be `error`. */
+void model_path_hide(const struct model_root *root, const struct error *error, struct error *fit);

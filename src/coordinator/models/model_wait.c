@@ -211,7 +211,7 @@ send_on(struct request *request, struct shm_ticket ticket, uint64_t word)
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages & UINT64_C(1) << stage) {
         char text[OUTAGE_TEXT_BYTES];
-        outage_notify(&lane->outage, stage, now_ns, text);
+        outage_describe(&lane->outage, stage, now_ns, text);
         lane_fail_stage(lane, stage, text);
     }
 }
@@ -402,7 +402,7 @@ futile(const struct waiting *waiting, int64_t now_ns, struct error *error)
     if (dead_stages == 0)
         return STATUS_OK;
     char text[OUTAGE_TEXT_BYTES];
-    outage_notify(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+    outage_describe(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
     return error_set(error, STATUS_UNAVAILABLE, "%s", text);
 }
 

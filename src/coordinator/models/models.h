@@ -94,8 +94,9 @@ struct model *registry_enter_loaded(struct model_registry *registry, const char 
 void model_leave_loaded(struct model *model);
 
 /* Looks at a model for ModelReady and ModelMetadata. Returns false if there is no such model.
- * `info` is valid as long as `told`, until model_leave(told->model). Does not count as a use. */
-struct model_reported {
+ * `info` is valid as long as `reported`, until model_leave(reported->model). Does not count as a
+ * use. */
+struct model_description {
     struct model *model; /* to be left */
     bool ready;          /* it is loaded */
     char version[MODEL_RELEASE_BYTES];
@@ -103,7 +104,7 @@ struct model_reported {
 };
 
 bool registry_describe(struct model_registry *registry, const struct model_name *name,
-                       struct oip_model_info *info, struct model_reported *reported);
+                       struct oip_model_info *info, struct model_description *reported);
 
 /* Provides the tensors of a model that the caller has entered: if they are not known, the model is
  * loaded as for a request. UNAVAILABLE: it will be; another status: it could not be. */
@@ -162,7 +163,7 @@ void models_keep(struct catalog *catalog, const char *id, const struct error *wh
  * catalog did not list it. */
 bool models_unlist(struct catalog *catalog, const char *id);
 
-/* Has `told` called after each load that succeeds; once at most. */
+/* Has `reported` called after each load that succeeds; once at most. */
 void registry_on_loaded(struct model_registry *registry,
                         void (*reported)(void *context, const char *id), void *context);
 

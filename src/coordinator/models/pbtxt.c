@@ -91,7 +91,7 @@ read_string(struct pbtxt_reading *reading, char quote, size_t *used)
 }
 
 static enum status
-notify(struct pbtxt_reading *reading, int kind, const char *text)
+visit_item(struct pbtxt_reading *reading, int kind, const char *text)
 {
     const struct pbtxt_item item = {.kind = kind, .path = reading->path, .text = text};
     if (reading->visit(reading->context, &item, reading->error) == STATUS_OK)
@@ -119,7 +119,7 @@ read_scalar(struct pbtxt_reading *reading)
     reading->text[used] = '\0';
     if (memchr(reading->text, '\0', used) != NULL)
         return wrong(reading, "a string has a zero byte");
-    return notify(reading, PBTXT_VALUE, reading->text);
+    return visit_item(reading, PBTXT_VALUE, reading->text);
 }
 
 static enum status
@@ -127,7 +127,7 @@ read_message(struct pbtxt_reading *reading, char closing)
 {
     if (reading->depth == PBTXT_DEPTH_MAX)
         return wrong(reading, "nested too deeply");
-    if (notify(reading, PBTXT_MESSAGE, "") != STATUS_OK)
+    if (visit_item(reading, PBTXT_MESSAGE, "") != STATUS_OK)
         return reading->error->status;
     reading->depth++;
     enum status status = read_fields(reading, closing);

@@ -162,9 +162,9 @@ target_leave(struct target *target)
 /* ---- descriptions of targets ---- */
 
 enum status
-target_notify(const struct target_scope *scope, const struct oip_named *named,
-              struct oip_model_info *info, bool *ready, struct target_reported *reported,
-              struct error *error)
+target_describe(const struct target_scope *scope, const struct oip_named *named,
+                struct oip_model_info *info, bool *ready, struct target_description *reported,
+                struct error *error)
 {
     const char *id = named->name;
     const struct model_name name = {id, strlen(id), named->version};
@@ -182,7 +182,7 @@ target_notify(const struct target_scope *scope, const struct oip_named *named,
 }
 
 void
-target_forget(struct target_reported *reported)
+target_forget(struct target_description *reported)
 {
     if (reported->lane != NULL)
         lane_unref(reported->lane);

@@ -75,12 +75,12 @@ void target_leave(struct target *target);
 
 /* Describes an id for ModelReady and ModelMetadata. NOT_FOUND: no such id; else `info` is valid
  * until target_forget. */
-struct target_reported {
-    struct lane *lane;           /* to be released; NULL: none */
-    struct model_reported model; /* its model likewise */
+struct target_description {
+    struct lane *lane;              /* to be released; NULL: none */
+    struct model_description model; /* its model likewise */
 };
 
-enum status target_notify(const struct target_scope *scope, const struct oip_named *named,
-                          struct oip_model_info *info, bool *ready,
-                          struct target_reported *reported, struct error *error) WARN_UNUSED;
-void target_forget(struct target_reported *reported);
+enum status target_describe(const struct target_scope *scope, const struct oip_named *named,
+                            struct oip_model_info *info, bool *ready,
+                            struct target_description *reported, struct error *error) WARN_UNUSED;
+void target_forget(struct target_description *reported);

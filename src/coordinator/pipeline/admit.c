@@ -301,7 +301,7 @@ dispatch(struct lane *lane, struct request *request, struct shm_ticket ticket,
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages & 1) { /* its last worker died after the first look */
         char text[OUTAGE_TEXT_BYTES];
-        outage_notify(&lane->outage, 0, now_ns, text);
+        outage_describe(&lane->outage, 0, now_ns, text);
         lane_fail_stage(lane, 0, text);
     }
 }
@@ -433,7 +433,7 @@ lane_submit(struct lane *lane, struct submission *submission, int64_t now_ns, st
     uint64_t dead_stages = atomic_load_explicit(&lane->dead_stages, memory_order_acquire);
     if (dead_stages != 0) {
         char text[OUTAGE_TEXT_BYTES];
-        outage_notify(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
+        outage_describe(&lane->outage, (uint32_t)__builtin_ctzll(dead_stages), now_ns, text);
         error_set(error, STATUS_UNAVAILABLE, "pipeline \"%s\": %s", lane->info.name, text);
         return refuse(lane, submission, now_ns, error);
     }

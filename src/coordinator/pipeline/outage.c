@@ -34,7 +34,7 @@ outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const char *
 }
 
 void
-outage_notify(struct outage *outage, uint32_t stage, int64_t now_ns, char text[OUTAGE_TEXT_BYTES])
+outage_describe(struct outage *outage, uint32_t stage, int64_t now_ns, char text[OUTAGE_TEXT_BYTES])
 {
     CHECK(stage < STAGES_MAX);
     pthread_mutex_lock(&outage->lock);

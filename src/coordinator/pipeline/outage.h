@@ -30,5 +30,5 @@ void outage_set(struct outage *outage, uint32_t stage, int64_t retry_ns, const c
                 const char *why);
 
 /* "stage "x" …; next try in 42 s, …" */
-void outage_notify(struct outage *outage, uint32_t stage, int64_t now_ns,
-                   char text[OUTAGE_TEXT_BYTES]);
+void outage_describe(struct outage *outage, uint32_t stage, int64_t now_ns,
+                     char text[OUTAGE_TEXT_BYTES]);

@@ -29,7 +29,7 @@
 
 /* Stage and modelet come first: the text is cut to the room in a slot. */
 static void
-notify_poison(const struct pool_member *member, uint32_t deaths, struct error *error)
+describe_poison(const struct pool_member *member, uint32_t deaths, struct error *error)
 {
     const struct config_stage *config = stage_config(member->pools, member->stage);
     const char *modelet = stage_modelet(member->pools, member->stage);
@@ -132,7 +132,7 @@ judge_request(void *context, struct shm_ticket ticket, uint8_t stage, struct err
         if (config->attempts_max > 1 || !member->ended_outside)
             suspects_charge(&pools->lane->suspects, request->caller, member->died_ns);
         counter_add_shared(pools->pipeline->counters, PIPELINE_POISON, 1);
-        notify_poison(member, deaths, error);
+        describe_poison(member, deaths, error);
         return REPAIR_FAIL;
     }
     slot_run_alone(&pools->lane->region, ticket);

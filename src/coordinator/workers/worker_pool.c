@@ -49,7 +49,7 @@ fail_what_waits(void *context)
         !(atomic_load(&lane->dead_stages) & UINT64_C(1) << pool->stage))
         return;
     char text[OUTAGE_TEXT_BYTES];
-    outage_notify(&lane->outage, pool->stage, clock_now_ns(), text);
+    outage_describe(&lane->outage, pool->stage, clock_now_ns(), text);
     lane_fail_stage(lane, pool->stage, text);
     loop_timer_set(pool->fail_timer, FAIL_LOOK_MS * (int64_t)NS_PER_MS);
 }

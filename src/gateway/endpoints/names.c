@@ -120,7 +120,7 @@ thread_start(struct wake *wake)
 
 /* Sets a state; ASKED: for this host. */
 static void
-thread_notify(struct name_thread *thread, enum name_thread_state state, const char *host)
+thread_set(struct name_thread *thread, enum name_thread_state state, const char *host)
 {
     CHECK(pthread_mutex_lock(&thread->mutex) == 0);
     thread->state = state;
@@ -187,7 +187,7 @@ ask_next(struct endpoint_names *names)
     memcpy(names->asked, next->entry.host, sizeof(names->asked));
     names->is_asked = true;
     names->counts.lookups++;
-    thread_notify(names->thread, NAMES_ASKED, names->asked);
+    thread_set(names->thread, NAMES_ASKED, names->asked);
 }
 
 /* True: it has other addresses than before. */
@@ -321,7 +321,7 @@ endpoint_names_destroy(struct endpoint_names *names)
     if (names == NULL)
         return;
     if (names->thread != NULL)
-        thread_notify(names->thread, NAMES_QUIT, NULL);
+        thread_set(names->thread, NAMES_QUIT, NULL);
     loop_timer_destroy(names->timer);
     wake_destroy(names->wake);
     free(names->items);

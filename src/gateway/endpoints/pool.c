@@ -438,7 +438,7 @@ on_resources_changed(void *context)
 {
     struct endpoint_pool *pool = context;
     read_again(pool);
-    gateway_store_notify(pool->store, pool->resources, pool->resources_mistake);
+    gateway_store_report(pool->store, pool->resources, pool->resources_mistake);
     if (pool->resources == NULL || pool->has_read_store)
         return;
     pool->has_read_store = true;

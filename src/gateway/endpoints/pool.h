@@ -88,7 +88,7 @@ void endpoint_pool_note_viewer(struct endpoint_pool *pool, enum pool_viewer view
 void endpoint_pool_note_answer(struct endpoint_pool *pool, uint32_t endpoint, int64_t first_ns,
                                int64_t token_ns);
 /* Writes, with the key `dashboard`, members of an object that say how the pool is, and the
- * placements behind number `told` with their reasons. Returns the number of the last. */
+ * placements behind number `reported` with their reasons. Returns the number of the last. */
 uint64_t endpoint_pool_write_state(struct endpoint_pool *pool, struct json *json,
                                    uint64_t reported);
 /* Appends the answer to /v1/models: the models of usable endpoints, each once. */

@@ -136,7 +136,7 @@ report_of(const struct gateway_store *store, const struct store_item *object,
 }
 
 void
-gateway_store_notify(struct gateway_store *store, const struct resource_set *set,
+gateway_store_report(struct gateway_store *store, const struct resource_set *set,
                      const char *mistake)
 {
     char id[STORE_ID_BYTES_MAX + STORE_NAME_BYTES + 16];

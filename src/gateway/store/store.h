@@ -44,7 +44,7 @@ enum status gateway_store_read(struct gateway_store *store, struct resource_set 
                                struct error *error) WARN_UNUSED;
 /* Reports the conditions of `set`, which is in force; of objects that are not in it, or are newer
  * there, that they are refused because of `mistake` (NULL: there is none). */
-void gateway_store_notify(struct gateway_store *store, const struct resource_set *set,
+void gateway_store_report(struct gateway_store *store, const struct resource_set *set,
                           const char *mistake);
 
 /* Appends an entry, NAME@NODE, for each node of the mesh that has the labels of `entry` and does

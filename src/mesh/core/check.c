@@ -31,7 +31,7 @@ references_of(const struct names *names)
 }
 
 static void
-add_owner(struct references *references, uint32_t number)
+add_reference(struct references *references, uint32_t number)
 {
     if (number == NAME_NONE)
         return;
@@ -57,22 +57,22 @@ check_model_references(const struct mesh *mesh)
 {
     struct references held = references_of(&mesh->tables.model_names);
     for (uint32_t i = 0; i < mesh->tables.model_names.used; i++)
-        add_owner(&held, mesh->tables.models[i].listed ? i : NAME_NONE);
+        add_reference(&held, mesh->tables.models[i].listed ? i : NAME_NONE);
     for (uint32_t i = 0; i < mesh->entries.used; i++)
         if (mesh->entries.at[i].state != MESH_STATE_NONE)
-            add_owner(&held, mesh->entries.at[i].model);
+            add_reference(&held, mesh->entries.at[i].model);
     for (uint32_t i = 0; i < mesh->calls.capacity; i++)
         if (mesh->calls.at[i].state != CALL_FREE)
-            add_owner(&held, mesh->calls.at[i].model);
+            add_reference(&held, mesh->calls.at[i].model);
     for (uint32_t i = 0; i < QUESTIONS_MAX; i++)
-        add_owner(&held, mesh->questions.at[i].model);
+        add_reference(&held, mesh->questions.at[i].model);
     for (uint32_t i = 0; i < mesh->early.count; i++)
-        add_owner(&held, mesh->early.at[i].load.model);
+        add_reference(&held, mesh->early.at[i].load.model);
     for (uint32_t i = 0; i < mesh->orders.under_way_count; i++)
-        add_owner(&held, mesh->orders.at[mesh->orders.under_way[i]].model);
+        add_reference(&held, mesh->orders.at[mesh->orders.under_way[i]].model);
     for (uint32_t i = 0; i < mesh->vmodels.names.used; i++) {
-        add_owner(&held, mesh->vmodels.at[i].active);
-        add_owner(&held, mesh->vmodels.at[i].target);
+        add_reference(&held, mesh->vmodels.at[i].active);
+        add_reference(&held, mesh->vmodels.at[i].target);
     }
     references_end(&held);
 }
@@ -82,14 +82,14 @@ check_vmodel_references(const struct mesh *mesh)
 {
     struct references held = references_of(&mesh->vmodels.names);
     for (uint32_t i = 0; i < mesh->vmodels.names.used; i++)
-        add_owner(&held, mesh->vmodels.at[i].listed ? i : NAME_NONE);
+        add_reference(&held, mesh->vmodels.at[i].listed ? i : NAME_NONE);
     for (uint32_t i = 0; i < mesh->calls.capacity; i++)
         if (mesh->calls.at[i].state != CALL_FREE)
-            add_owner(&held, mesh->calls.at[i].vmodel);
+            add_reference(&held, mesh->calls.at[i].vmodel);
     for (uint32_t i = 0; i < QUESTIONS_MAX; i++)
-        add_owner(&held, mesh->questions.at[i].vmodel);
+        add_reference(&held, mesh->questions.at[i].vmodel);
     for (uint32_t i = 0; i < mesh->orders.under_way_count; i++)
-        add_owner(&held, mesh->orders.at[mesh->orders.under_way[i]].vmodel);
+        add_reference(&held, mesh->orders.at[mesh->orders.under_way[i]].vmodel);
     references_end(&held);
 }
 
@@ -100,8 +100,8 @@ add_places(const struct tables *tables, struct references *instances, struct ref
     for (uint32_t i = 0; i < tables->model_names.used; i++) {
         const struct core_place *places = model_places(&tables->models[i]);
         for (uint32_t k = 0; k < tables->models[i].place_count; k++) {
-            add_owner(instances, places[k].instance);
-            add_owner(reasons, places[k].reason);
+            add_reference(instances, places[k].instance);
+            add_reference(reasons, places[k].reason);
         }
     }
 }
@@ -112,19 +112,19 @@ check_place_references(const struct mesh *mesh)
     struct references instances = references_of(&mesh->tables.instance_names);
     struct references reasons = references_of(&mesh->tables.reasons);
     add_places(&mesh->tables, &instances, &reasons);
-    add_owner(&instances, INSTANCE_SELF);
+    add_reference(&instances, INSTANCE_SELF);
     for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++)
-        add_owner(&instances, mesh->tables.instances[i].session != 0 ? i : NAME_NONE);
+        add_reference(&instances, mesh->tables.instances[i].session != 0 ? i : NAME_NONE);
     for (uint32_t i = 0; i < mesh->calls.capacity; i++) {
         const struct core_call *call = &mesh->calls.at[i];
         for (uint32_t k = 0; k < call->tried_count; k++)
-            add_owner(&instances, call->tried[k].instance);
+            add_reference(&instances, call->tried[k].instance);
         if (call->state == CALL_THERE)
-            add_owner(&instances, call->there);
+            add_reference(&instances, call->there);
     }
     for (uint32_t i = 0; i < mesh->entries.used; i++)
         if (mesh->entries.at[i].state != MESH_STATE_NONE)
-            add_owner(&reasons, mesh->entries.at[i].reason);
+            add_reference(&reasons, mesh->entries.at[i].reason);
     references_end(&instances);
     references_end(&reasons);
 }
@@ -136,13 +136,13 @@ check_table_references(const struct tables *tables)
     struct references labels = references_of(&tables->label_sets);
     struct references generations = references_of(&tables->generations.names);
     for (uint32_t i = 0; i < tables->model_names.used; i++)
-        add_owner(&types, tables->models[i].known ? tables->models[i].type : NAME_NONE);
+        add_reference(&types, tables->models[i].known ? tables->models[i].type : NAME_NONE);
     for (uint32_t i = 0; i < tables->instance_names.used; i++) {
-        add_owner(&labels, tables->instances[i].label_set);
-        add_owner(&generations, tables->instances[i].generation);
+        add_reference(&labels, tables->instances[i].label_set);
+        add_reference(&generations, tables->instances[i].generation);
     }
     for (uint32_t i = 0; i < DEPARTED_MAX; i++)
-        add_owner(&labels, tables->departed[i].label_set);
+        add_reference(&labels, tables->departed[i].label_set);
     references_end(&types);
     references_end(&labels);
     references_end(&generations);

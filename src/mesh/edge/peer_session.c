@@ -153,7 +153,7 @@ frame_of_answer(struct peer_answer *received, const struct rpc_answer *answer)
         metadata_copy(received->trailing, answer->trailers, answer->trailer_count);
 }
 
-/* Locked: sends the answer under the call's number, if it is still wanted. */
+/* Locked: sends `frame` under the call's number, if it is still wanted. */
 static bool
 answer(struct incoming *incoming, struct peer_frame *frame, const struct rpc_piece *pieces,
        size_t piece_count)

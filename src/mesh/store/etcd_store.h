@@ -51,8 +51,8 @@ struct etcd_store {
     size_t out_count;
     size_t ops_max; /* of a batch; below BATCH_OPS_MAX if etcd has refused as many */
     struct candidates candidates;
-    struct record_table
-        reported; /* keys and revisions reported by answers and not yet by the mirror */
+    /* Keys and revisions that answers have reported and the mirror has not. */
+    struct record_table reported;
     struct missed *missed;
     uint64_t session;   /* as reported */
     uint64_t whole;     /* revision reported by on_whole */

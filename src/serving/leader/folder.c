@@ -180,7 +180,7 @@ take_objects(const struct folder *folder, struct watched_file *file,
 }
 
 static void
-notify_mistakes(const struct watched_file *file, const struct manifest_file *manifests)
+log_mistakes(const struct watched_file *file, const struct manifest_file *manifests)
 {
     const char *rest = file->count > 0 ? "what it said before stays in force" : "nothing of it is";
     for (uint32_t i = 0; i < manifests->mistake_count && i < MISTAKES_LOGGED_MAX; i++)
@@ -218,7 +218,7 @@ read_file(const struct folder *folder, struct watched_file *file)
     if (read_text(path, &text, &bytes, &error) != STATUS_OK)
         log_error("manifests_refused error=\"%s\"", error.text);
     else if (manifest_read(path, text, bytes, &manifests, &error) != STATUS_OK)
-        notify_mistakes(file, &manifests);
+        log_mistakes(file, &manifests);
     else
         good = true;
     if (good)

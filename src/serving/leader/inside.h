@@ -81,7 +81,7 @@ struct serving_object {
 };
 
 /* The value of "manifests/KIND/NAME/node/NODE". */
-struct serving_reported {
+struct leader_report {
     struct hash_entry entry; /* first */
     uint64_t revision;
     char *json;

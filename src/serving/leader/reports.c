@@ -55,19 +55,19 @@ hash_of(const char *id)
     return hash_fnv1a(HASH_FNV1A_SEED, id, mark != NULL ? (size_t)(mark - id) : strlen(id));
 }
 
-static struct serving_reported *
+static struct leader_report *
 find(struct serving_leader *leader, const char *id)
 {
     struct hash_entry *entry = hash_table_first(&leader->reported, hash_of(id));
-    while (entry != NULL && strcmp(((struct serving_reported *)(void *)entry)->id, id) != 0)
+    while (entry != NULL && strcmp(((struct leader_report *)(void *)entry)->id, id) != 0)
         entry = hash_table_next(entry);
-    return (struct serving_reported *)(void *)entry;
+    return (struct leader_report *)(void *)entry;
 }
 
-static struct serving_reported *
+static struct leader_report *
 make(struct serving_leader *leader, const char *id)
 {
-    struct serving_reported *reported = find(leader, id);
+    struct leader_report *reported = find(leader, id);
     size_t bytes = strlen(id) + 1;
     if (reported != NULL)
         return reported;
@@ -80,7 +80,7 @@ make(struct serving_leader *leader, const char *id)
 }
 
 static void
-drop(struct serving_leader *leader, struct serving_reported *reported)
+drop(struct serving_leader *leader, struct leader_report *reported)
 {
     hash_table_remove(&leader->reported, &reported->entry);
     free(reported->json);
@@ -93,7 +93,7 @@ report_take(struct serving_leader *leader, const struct store_record *record)
     bool is_gone = record->value == NULL;
     if (find_mark(record->id) == NULL)
         return false;
-    struct serving_reported *reported = make(leader, record->id);
+    struct leader_report *reported = make(leader, record->id);
     if (record->revision < reported->revision ||
         (!is_gone && record->revision == reported->revision))
         return true;
@@ -112,7 +112,7 @@ reports_free(struct serving_leader *leader)
 {
     struct hash_entry *entry;
     while ((entry = hash_table_walk(&leader->reported, NULL)) != NULL)
-        drop(leader, (struct serving_reported *)(void *)entry);
+        drop(leader, (struct leader_report *)(void *)entry);
     hash_table_fini(&leader->reported);
 }
 
@@ -127,7 +127,7 @@ static void
 on_written(void *context, enum store_txn_end end, const struct error *error)
 {
     struct report_change *change = context;
-    struct serving_reported *reported = find(change->leader, change->id);
+    struct leader_report *reported = find(change->leader, change->id);
     (void)end; /* looked at again: what is reported then is compared with the record */
     (void)error;
     if (reported != NULL) {
@@ -139,7 +139,7 @@ on_written(void *context, enum store_txn_end end, const struct error *error)
 }
 
 static void
-write_report(struct serving_leader *leader, struct serving_reported *reported, const char *json)
+write_report(struct serving_leader *leader, struct leader_report *reported, const char *json)
 {
     struct error error = ERROR_NONE;
     size_t bytes = strlen(reported->id) + 1;
@@ -169,7 +169,7 @@ serving_report(struct serving_leader *leader, const char *node, enum manifest_ki
     if (!serving_is_open(leader))
         return;
     char *id = must_format("%s/%s" MARK "%s", manifest_kind_name(kind), runtime, node);
-    struct serving_reported *reported = find(leader, id);
+    struct leader_report *reported = find(leader, id);
     const char *now = reported != NULL ? reported->json : "";
     bool is_news = strcmp(now, json) != 0 && strlen(id) <= STORE_ID_BYTES_MAX;
     if (is_news && reported == NULL)
@@ -207,7 +207,7 @@ is_node(struct serving_leader *leader, const char *name)
 }
 
 static bool
-is_left_behind(struct serving_leader *leader, const struct serving_reported *reported)
+is_left_behind(struct serving_leader *leader, const struct leader_report *reported)
 {
     const char *mark = find_mark(reported->id);
     char *about = must_format("%.*s", (int)(mark - reported->id), reported->id);
@@ -227,7 +227,7 @@ reports_sweep(void *context)
     struct hash_entry *entry = NULL;
     while (leader->leads && serving_is_open(leader) && count < SWEEP_MAX &&
            (entry = hash_table_walk(&leader->reported, entry)) != NULL) {
-        struct serving_reported *reported = (struct serving_reported *)(void *)entry;
+        struct leader_report *reported = (struct leader_report *)(void *)entry;
         if (reported->writing || !is_left_behind(leader, reported))
             continue;
         write_report(leader, reported, "");
@@ -241,12 +241,12 @@ reports_sweep(void *context)
 static int
 by_id(const void *a, const void *b)
 {
-    return strcmp((*(const struct serving_reported *const *)a)->id,
-                  (*(const struct serving_reported *const *)b)->id);
+    return strcmp((*(const struct leader_report *const *)a)->id,
+                  (*(const struct leader_report *const *)b)->id);
 }
 
 static bool
-is_about(const struct serving_reported *reported, const struct serving_object *object)
+is_about(const struct leader_report *reported, const struct serving_object *object)
 {
     size_t bytes = strlen(object->id);
     const char *mark = mark_of(object->kind);
@@ -257,7 +257,7 @@ is_about(const struct serving_reported *reported, const struct serving_object *o
 /* For a runtime one node is enough, also where it rests until it is needed. Each gateway must have
  * accepted an object of gateways as it is. */
 static bool
-is_ready(const struct serving_reported *const *reported, size_t count,
+is_ready(const struct leader_report *const *reported, size_t count,
          const struct serving_object *object)
 {
     size_t ready = 0;
@@ -276,17 +276,17 @@ is_ready(const struct serving_reported *const *reported, size_t count,
 void
 reports_write(struct serving_leader *leader, const struct serving_object *object, struct bytes *to)
 {
-    const struct serving_reported **shown =
-        must_allocate(leader->reported.count + 1, sizeof(const struct serving_reported *));
+    const struct leader_report **shown =
+        must_allocate(leader->reported.count + 1, sizeof(const struct leader_report *));
     size_t count = 0;
     struct hash_entry *entry = hash_table_first(&leader->reported, hash_of(object->id));
     for (; entry != NULL; entry = hash_table_next(entry)) {
-        const struct serving_reported *reported = (struct serving_reported *)(void *)entry;
+        const struct leader_report *reported = (struct leader_report *)(void *)entry;
         if (reported->json[0] != '\0' && is_about(reported, object) &&
             !is_left_behind(leader, reported))
             shown[count++] = reported;
     }
-    qsort(shown, count, sizeof(const struct serving_reported *), by_id);
+    qsort(shown, count, sizeof(const struct leader_report *), by_id);
     struct json json = json_begin(to, JSON_STYLE_ANY);
     json_open(&json, '{');
     json_field_uint(&json, "version", object->revision);

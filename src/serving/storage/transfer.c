@@ -128,7 +128,7 @@ head_complete(struct transfer *transfer)
 
 /* Passes the head to the sink, once. */
 static bool
-head_notify(struct transfer *transfer)
+head_pass(struct transfer *transfer)
 {
     struct transfer_end *end = &transfer->end;
     head_complete(transfer);
@@ -147,7 +147,7 @@ on_body(char *data, size_t one, size_t count, void *context)
     struct transfer *transfer = context;
     struct transfer_end *end = &transfer->end;
     size_t bytes = one * count;
-    if (!head_notify(transfer))
+    if (!head_pass(transfer))
         return CURL_WRITEFUNC_ERROR;
     if (!transfer->was_headed) {
         size_t room = sizeof(end->text) - end->text_bytes;
@@ -189,7 +189,7 @@ take_end(struct transfer *transfer, CURLcode code)
 {
     struct transfer_end *end = &transfer->end;
     char *location = NULL;
-    if (code == CURLE_OK && !head_notify(transfer))
+    if (code == CURLE_OK && !head_pass(transfer))
         code = CURLE_WRITE_ERROR;
     curl_easy_getinfo(transfer->easy, CURLINFO_REDIRECT_URL, &location);
     if (location != NULL && strlen(location) < sizeof(end->location))
