@@ -40,20 +40,46 @@ end(struct trial_models *models)
 
 /* ---- one model ---- */
 
-/* Returns how many workers of the model's pipeline have died. */
+static const struct pipeline *
+pipeline_of(const struct trial_models *models)
+{
+    const struct assembly *assembly = models->options.assembly;
+    for (uint32_t i = 0; i < assembly->pipeline_count; i++)
+        if (assembly->pipelines[i]->catalog == models->catalog)
+            return assembly->pipelines[i];
+    UNREACHABLE();
+}
+
+/* Returns the workers of the model's pipeline; NULL: they are gone, as a model has overwritten
+ * their region. */
+static struct worker_pools *
+pools_of(const struct trial_models *models)
+{
+    const struct pipeline *pipeline = pipeline_of(models);
+    struct worker_pools *pools = NULL;
+    for (uint32_t i = 0; i < LANES_MAX && pools == NULL; i++)
+        pools = pipeline->pools[i];
+    return pools;
+}
+
+/* Counts the deaths of these workers, whatever lane they were in. */
 static uint64_t
 deaths(const struct trial_models *models)
 {
-    const struct assembly *assembly = models->options.assembly;
+    const struct worker_pools *pools = pools_of(models);
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < assembly->pipeline_count; i++) {
-        const struct worker_pools *pools = assembly->pipelines[i]->pools[0];
-        if (assembly->pipelines[i]->catalog != models->catalog || pools == NULL)
-            continue;
-        for (uint32_t stage = 0; stage < pools->stage_count; stage++)
-            sum += counter_get(pools->pools[stage].counters, STAGE_RESTARTS);
-    }
+    for (uint32_t stage = 0; pools != NULL && stage < pools->stage_count; stage++)
+        sum += counter_get(pools->pools[stage].counters, STAGE_RESTARTS);
     return sum;
+}
+
+/* Models that crash their worker must not delay the trial of the others by its back-off. */
+static void
+forget_deaths(const struct trial_models *models)
+{
+    struct worker_pools *pools = pools_of(models);
+    for (uint32_t i = 0; pools != NULL && i < pools->pool_member_count; i++)
+        pools->members[i].quick_deaths = 0;
 }
 
 /* An unload succeeds also by its worker's death. */
@@ -134,6 +160,7 @@ try_row(void *context, const struct model_row *row)
     if (catalog == NULL)
         return true;
     models->catalog = catalog;
+    forget_deaths(models);
     set_text(&models->id, row->id);
     load(models, row);
     return false;

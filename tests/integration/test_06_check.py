@@ -117,6 +117,15 @@ class TestCheck(unittest.TestCase):
             self.put(folder, "b", "good  good  goo")
             self.check_refused(node(self.shelf(folder)), ('model "a"', "it takes 128 MiB"))
 
+    def test_crashes_delay_no_other(self):
+        """Each is a worker's death, after which the next start would wait up to ten seconds."""
+        with tempfile.TemporaryDirectory() as folder:
+            names = [f"m{i:02}" for i in range(12)]
+            for name in names:
+                self.put(folder, name, "crash")
+            self.check_refused(node(self.shelf(folder)),
+                               *((f'model "{name}"', "died while they loaded it") for name in names))
+
     def test_one_model_at_a_time(self):
         """Together they are larger than memory_mib, and none is left over when the next is loaded."""
         with tempfile.TemporaryDirectory() as folder:
