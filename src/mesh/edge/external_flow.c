@@ -246,7 +246,7 @@ static void
 give_up(struct served_flow *flow, enum status status, const char *text)
 {
     struct served *served = flow->served;
-    (void)error_set(&served->refusal, status, "%s: %s", PEER_FLOW_STREAM_INFER + 1, text);
+    (void)error_set(&served->refusal, status, "%s: %s", &PEER_FLOW_STREAM_INFER[1], text);
     pthread_mutex_lock(&served->external->lock);
     rpc_client_cancel(served->call);
     pthread_mutex_unlock(&served->external->lock);
