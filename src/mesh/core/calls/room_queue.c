@@ -81,7 +81,7 @@ room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *c
         wish.tried = call->tried;
         wish.tried_count = call->tried_count;
         /* R12: once more, unless a deadline would come first */
-        wish.refused = call->refused || call->deadline_ms - mesh->now_ms <= 3 * TICK_MS;
+        wish.refused = call->refused || call->deadline_ms - mesh->now_ms <= 3 * (int64_t)TICK_MS;
     }
     return place_may_have_room(&mesh->tables, &wish);
 }
