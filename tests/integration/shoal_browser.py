@@ -107,7 +107,7 @@ class Browser:
         urls = [event["params"]["request"]["url"] for event in events
                 if event["method"] == "Network.requestWillBeSent"]
         return {"://".join(urllib.parse.urlsplit(url)[:2]) for url in urls
-                if not url.startswith(("chrome:", "data:"))}
+                if not url.startswith(("chrome:", "chrome-untrusted:", "data:"))}
 
     def picture(self, file):
         image = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
