@@ -327,14 +327,14 @@ release_held(struct rpc_acceptor *acceptor, int64_t now_ns)
     return next_ns;
 }
 
-/* 0, or the error of the missing resource. */
+/* Under the lock since it was accepted: a connection that is not counted yet would be missed by
+ * those who wait until none is left. Returns 0, or the error of the missing resource. */
 static int
 take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
      const struct sockaddr_storage *address)
 {
     struct rpc_peer peer = rpc_peer_of(address);
     int code = 0;
-    pthread_mutex_lock(&acceptor->lock);
     bool taken = !acceptor->stopped && has_room(acceptor, listener, &peer);
     int copy = taken ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     /* EPOLLHUP is always reported; EPOLLRDHUP is for connections that the library does not read. */
@@ -359,7 +359,6 @@ take(struct rpc_acceptor *acceptor, uint32_t listener, int listening, int fd,
             close(copy);
         close(fd);
     }
-    pthread_mutex_unlock(&acceptor->lock);
     return code;
 }
 
@@ -383,10 +382,8 @@ accept_some(struct rpc_acceptor *acceptor, uint32_t number)
         int listening = acceptor->stopped || acceptor->parted ? -1 : *socket;
         int fd =
             accept4(listening, (struct sockaddr *)&address, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        int code = fd < 0 ? errno : 0;
+        int code = fd < 0 ? errno : take(acceptor, listener, listening, fd, &address);
         pthread_mutex_unlock(&acceptor->lock);
-        if (fd >= 0)
-            code = take(acceptor, listener, listening, fd, &address);
         if (is_lack(code)) {
             on_lack(acceptor, code);
             return;
