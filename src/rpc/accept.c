@@ -63,6 +63,7 @@ struct connection {
     uint32_t listener;
     uint32_t next_free;
     struct rpc_peer peer;
+    struct rpc_linger linger; /* once its server has parted */
 };
 
 /* Connections for one queue to take over. */
@@ -164,6 +165,14 @@ unhand(struct rpc_acceptor *acceptor, struct connection *connection)
     connection->handed = -1;
 }
 
+/* Ends both directions at once. */
+static void
+connection_shut(struct connection *connection)
+{
+    rpc_linger_end(&connection->linger);
+    (void)shutdown(connection->fd, SHUT_RDWR);
+}
+
 static void
 connection_close(struct rpc_acceptor *acceptor, uint32_t index)
 {
@@ -172,6 +181,7 @@ connection_close(struct rpc_acceptor *acceptor, uint32_t index)
     CHECK(connection->fd >= 0);
     if (connection->handed >= 0)
         unhand(acceptor, connection);
+    rpc_linger_end(&connection->linger);
     /* The library may still have the socket open, so closing this descriptor would not end the
      * watch. */
     CHECK(epoll_ctl(acceptor->epoll, EPOLL_CTL_DEL, connection->fd, NULL) == 0);
@@ -551,6 +561,9 @@ void
 rpc_acceptor_part(struct rpc_acceptor *acceptor)
 {
     pthread_mutex_lock(&acceptor->lock);
+    for (uint32_t i = 0; i < acceptor->connection_count && !acceptor->parted; i++)
+        if (acceptor->connections[i].fd >= 0)
+            rpc_linger_begin(&acceptor->connections[i].linger, acceptor->connections[i].fd);
     acceptor->parted = true;
     close_listeners(acceptor);
     pthread_mutex_unlock(&acceptor->lock);
@@ -562,8 +575,8 @@ rpc_acceptor_close(struct rpc_acceptor *acceptor)
     pthread_mutex_lock(&acceptor->lock);
     acceptor->stopped = true;
     close_listeners(acceptor);
-    for (const struct connection *held = acceptor->held; held != NULL; held = held->next)
-        (void)shutdown(held->fd, SHUT_RDWR);
+    for (struct connection *held = acceptor->held; held != NULL; held = held->next)
+        connection_shut(held);
     pthread_mutex_unlock(&acceptor->lock);
 }
 
@@ -589,7 +602,7 @@ rpc_acceptor_shut(struct rpc_acceptor *acceptor)
     pthread_mutex_lock(&acceptor->lock);
     for (uint32_t i = 0; i < acceptor->connection_count; i++)
         if (acceptor->connections[i].fd >= 0)
-            (void)shutdown(acceptor->connections[i].fd, SHUT_RDWR);
+            connection_shut(&acceptor->connections[i]);
     pthread_mutex_unlock(&acceptor->lock);
 }
 
@@ -603,6 +616,7 @@ rpc_acceptor_destroy(struct rpc_acceptor *acceptor)
     CHECK(write(acceptor->wake, &one, sizeof(one)) == (ssize_t)sizeof(one));
     CHECK(pthread_join(acceptor->thread, NULL) == 0);
     for (uint32_t i = 0; i < acceptor->connection_count; i++) {
+        rpc_linger_end(&acceptor->connections[i].linger);
         if (acceptor->connections[i].fd >= 0)
             close(acceptor->connections[i].fd);
         if (acceptor->connections[i].handed >= 0)
@@ -631,11 +645,11 @@ rpc_acceptor_figures(struct rpc_acceptor *acceptor)
 
 /* Discards unread input: the library would read it first, for as long as the attack lasted. */
 static void
-abort_connection(int fd)
+connection_abort(struct connection *connection)
 {
     const struct sockaddr none = {.sa_family = AF_UNSPEC};
-    if (connect(fd, &none, sizeof(none)) < 0)
-        (void)shutdown(fd, SHUT_RDWR);
+    if (connect(connection->fd, &none, sizeof(none)) < 0)
+        connection_shut(connection);
 }
 
 void
@@ -685,7 +699,7 @@ cut(struct rpc_acceptor *acceptor, struct connection *connection)
 {
     connection->is_cut = true;
     acceptor->figures.cut++;
-    abort_connection(connection->fd);
+    connection_abort(connection);
 }
 
 bool

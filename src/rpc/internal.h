@@ -453,6 +453,19 @@ int64_t rpc_penalties_until(struct rpc_penalties *penalties, const struct rpc_pe
 void rpc_penalties_step(struct rpc_penalties *penalties, const struct rpc_peer *peer,
                         int64_t now_ns);
 
+/* ---- linger.c ---- */
+
+/* A connection of which shutdown() ends only what we send; `inode` is 0 if it is not. */
+struct rpc_linger {
+    uint64_t inode; /* the socket's */
+    struct rpc_linger *next;
+};
+
+/* `linger`, at this address until its end, is for the socket `fd`. Any thread. */
+void rpc_linger_begin(struct rpc_linger *linger, int fd);
+/* No effect if it has not begun. Any thread. */
+void rpc_linger_end(struct rpc_linger *linger);
+
 /* ---- accept.c ---- */
 
 struct rpc_acceptor_options {
@@ -468,7 +481,8 @@ struct rpc_acceptor_options {
 struct rpc_acceptor *rpc_acceptor_create(const struct rpc_acceptor_options *options);
 /* Begins to accept. Once. */
 void rpc_acceptor_open(struct rpc_acceptor *acceptor);
-/* Stops accepting, and keeps the connections. */
+/* Stops accepting, and keeps the connections: each until its client has closed it, or
+ * rpc_acceptor_shut(). */
 void rpc_acceptor_part(struct rpc_acceptor *acceptor);
 /* Closes the listeners, and the connections that are held back. */
 void rpc_acceptor_close(struct rpc_acceptor *acceptor);

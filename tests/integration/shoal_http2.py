@@ -8,6 +8,7 @@ It acknowledges settings and answers pings only when told to, reads only when to
 streams open. Headers are literals, so that each frame stands by itself.
 """
 
+import contextlib
 import socket
 import struct
 
@@ -112,7 +113,7 @@ class Http2:
         while len(data) < count:
             more = self.socket.recv(count - len(data))
             if not more:
-                raise ConnectionResetError("closed")
+                raise EOFError("closed")
             data += more
         return data
 
@@ -135,6 +136,12 @@ class Http2:
     def answer_ping(self, kind, flags, _, payload):
         if kind == PING and not flags & ACK:
             self.send(frame(PING, ACK, 0, payload))
+
+    def answer_pings_until_closed(self):
+        """Reads all that the other side sends."""
+        with contextlib.suppress(EOFError):
+            while True:
+                self.answer_ping(*self.read_frame())
 
     def read_settings(self):
         """The other side's settings, by number."""

@@ -22,6 +22,7 @@ from shoal_callers import X, Callers, grpc_calls, rest_calls, slow_calls
 from shoal_client import Client, said
 from shoal_ctl import NEGATIVE, UNREACHABLE, USAGE, shoalctl
 from shoal_fixture import BIN, WAIT_SECONDS, Shoald, free_port, is_alive, node, pipeline, stage, wait_until
+from shoal_http2 import PING, Http2, frame
 from shoal_upgrade import Adopted, Upgradable, Upgrade
 from test_05_service_manager import Manager
 from test_09_socket_activation import Activated, listening
@@ -85,6 +86,26 @@ class TestUpgrade(unittest.TestCase):
         self.assertEqual(shoald.ended, (0,) * UPGRADES, shoald.stderr)
         self.assertNotIn("late_calls_refused", shoald.stderr)
         print(f"{UPGRADES} upgrades, {sum(callers.done)} calls, {len(callers.failed)} failed")
+        self.check_end()
+
+    def test_clients_may_write_last(self):
+        """A client that writes behind the node's last frame, as an acknowledgement of a ping, must
+        not get an error: it would drop answers that it has not read."""
+        shoald = self.start().wait_ready()
+        for address in str(shoald.socket), ("127.0.0.1", int(self.tcp.rpartition(":")[2])):
+            with self.subTest(address), Http2(address) as caller:
+                caller.wait_end(caller.ask("/inference.GRPCInferenceService/ServerLive"))
+                upgrade = Upgrade(shoald)
+                try:
+                    caller.answer_pings_until_closed()
+                    for _ in range(2):
+                        caller.send(frame(PING, 0, 0, bytes(8)))
+                        self.assertEqual(caller.socket.recv(1), b"")
+                    self.assertIsNone(upgrade.process.poll())
+                finally:
+                    caller.socket.close()
+                    upgrade.end()
+                    shoald.adopt(shoald.stat()["pid"])
         self.check_end()
 
     def test_what_the_operator_sees(self):
