@@ -102,6 +102,9 @@ CYCLIC = {
     "rpc": "a queue's step hands events to calls, clients and servers, which queue more",
 }
 
+# Functions of libc that a folder defines in its place: callers mean libc's.
+OF_LIBC = {"shutdown"}
+
 DEFINED = set("TDBRVWCGS")  # nm's letters
 
 
@@ -129,7 +132,7 @@ def uses(found):
         *_, kind, symbol = rest.split()
         if kind in DEFINED:
             homes[symbol].add(folder_of[place])
-        elif kind == "U":
+        elif kind == "U" and symbol not in OF_LIBC:
             wanted[symbol].add(place)
     result = {}
     for symbol, places in sorted(wanted.items()):
