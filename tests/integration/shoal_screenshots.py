@@ -66,6 +66,8 @@ def mesh_node(etcd, name):
 
 
 def take(nodes, folder, ends):
+    """Returns the messages of the browser's console."""
+    complaints = []
     with Browser() as browser:
         for name, page, width, height, scheme in PICTURES:
             browser.scheme(scheme)
@@ -81,7 +83,9 @@ def take(nodes, folder, ends):
             ends.wait(3)
             file = folder / f"dashboard-{name}.png"
             browser.picture(file)
-            print(f"{file}: {file.stat().st_size >> 10} KiB", *browser.complaints())
+            print(f"{file}: {file.stat().st_size >> 10} KiB")
+            complaints += (f"{file}: {complaint}" for complaint in browser.complaints())
+    return complaints
 
 
 def main():
@@ -111,8 +115,10 @@ def main():
         registrar.call("setVModel", vModelId="fraud", targetModelId="fraud-02")
         ends.wait(max(0.0, until - time.monotonic()))
         options.folder.mkdir(parents=True, exist_ok=True)
-        take(nodes, options.folder, ends)
+        complaints = take(nodes, options.folder, ends)
         ends.set()
+    if complaints:
+        raise SystemExit("\n".join(["screenshots: the browser complains", *complaints]))
 
 
 if __name__ == "__main__":
