@@ -13,7 +13,7 @@ from shoal_callers import Callers
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import free_port, main, node, wait_until
 from shoal_meshes import Etcd
-from shoal_pupil import pupil, said
+from shoal_pupil import MIB, key, pupil, said
 from shoal_registry import LOADED, Registrar
 from shoal_runtime import Runtime
 from shoal_upgrade import Upgradable, Upgrade
@@ -22,6 +22,8 @@ MODELS = [f"m{i}" for i in range(12)]
 BOUND = MODELS[::3]  # to nodes with the label "a"
 RULES = json.dumps({"bound": {"required": ["a"]}})
 UPGRADES = 3
+CROWD = [f"large{i}" for i in range(15)]  # two nodes have room for ten of them
+LARGE = key(bytes=12 * MIB)
 
 
 class MeshNode(Upgradable):
@@ -94,6 +96,24 @@ class TestMesh(unittest.TestCase):
             self.assertEqual(shoald.terminate(), 0)
             shoald.check_nothing_left()
             shoald.check_log()
+
+    def test_models_that_do_not_all_fit(self):
+        """Calls load and evict before, during and after the upgrade."""
+        a, b = (self.node(name, peers=["127.0.0.1:0"]) for name in ("node-a", "node-b"))
+        with Registrar(a) as registrar:
+            for model in CROWD:
+                registrar.register(model, key=LARGE)
+        with Callers(*(model_calls(shoald.target, CROWD) for shoald in (a, b))) as callers:
+            wait_until(lambda: callers.failed or a.stat()["mesh_evictions"] > 3, "evictions")
+            a.upgrade()
+            wait_until(lambda: callers.failed or a.stat()["mesh_evictions"] > 3, "more evictions")
+        self.assertEqual(callers.failed, [])
+        self.assertEqual(a.ended, (0,), a.stderr)
+        with Registrar(b) as registrar:
+            for model in CROWD:  # a drain of full nodes takes its grace
+                registrar.unregister(model)
+        for shoald in (a, b):
+            self.assertEqual(shoald.terminate(), 0)
 
     def test_an_external_runtime_cannot_be_shared(self):
         runtime = self.enterContext(Runtime())
