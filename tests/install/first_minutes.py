@@ -11,6 +11,7 @@ import contextlib
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import textwrap
 import threading
@@ -20,9 +21,6 @@ import urllib.request
 
 from machine import LATER_VERSION, WAIT_SECONDS, Machine
 
-SOURCE = pathlib.Path(__file__).parents[2]
-SERVE = (SOURCE / "docs" / "serve.md").read_text()
-OPERATING = (SOURCE / "docs" / "operating.md").read_text()
 DIGITS = "/usr/share/shoal/examples/digits/digits.ubj"
 TRAIN = """
 import json
@@ -93,6 +91,18 @@ user = sys.argv[1]
 machine = Machine(sys.argv[2], f"first minutes, {user.replace('_', ' ')}")
 shell, expect = machine.shell, machine.expect
 began = None
+
+
+def document(name):
+    """As the package has it, which some read before they install it."""
+    package, = (machine.root / "packages").glob("shoal_*.deb")
+    files = subprocess.run(["dpkg-deb", "--fsys-tarfile", package], check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(["tar", "-xO", f"./usr/share/doc/shoal/{name}"], input=files.stdout, check=True,
+                          stdout=subprocess.PIPE)
+    return done.stdout.decode()
+
+
+SERVE, OPERATING = document("serve.md"), document("operating.md")
 
 
 @contextlib.contextmanager
@@ -313,7 +323,7 @@ def operator():
         expect(LATER_VERSION in shell("dpkg-query -W shoal"), "not upgraded")
         infer()
     with step("read the log"):
-        expect("draining" in shell("journalctl -u shoald"), "the log has no restart")
+        expect("upgrade_ready" in shell("journalctl -u shoald"), "the log has no upgrade")
     with step("remove"):
         shell("systemctl disable --now shoald.socket")
         shell("apt purge shoal shoal-modelets")

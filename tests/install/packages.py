@@ -132,6 +132,7 @@ def check_installed():
 
 def check_serves():
     shell("systemctl start shoald")
+    check_user()
     status = machine.service("StatusText")
     expect(status == "1 of 1 pipelines serve", f"status: {status}")
     found = listeners()
@@ -147,6 +148,15 @@ def check_serves():
     expect("whole" in said, f"the unit takes a part of the workers' sandbox: {said}")
     said = shell("runuser -u nobody -- shoalctl status")
     expect("ready" in said, f"another user does not find the service's node: {said}")
+
+
+def check_user():
+    """The main process is shoal's in every respect: real, effective, saved and of files."""
+    pid = machine.service("MainPID")
+    for key, option in (("Uid", "-u"), ("Gid", "-g")):
+        wanted = shell(f"id {option} shoal").split() * 4
+        found = shell(f"grep ^{key}: /proc/{pid}/status").split()[1:]
+        expect(found == wanted != ["0"] * 4, f"{key} of the main process: {found}, not {wanted}")
 
 
 def check_unit(configuration):
@@ -172,9 +182,10 @@ def crash(restarts):
 
 
 @contextlib.contextmanager
-def called():
+def called(during):
     """Calls all the time, none of which may fail."""
     (root / "root/load.py").write_text(LOAD)
+    (root / "root/stop").unlink(missing_ok=True)
     os.mkfifo(root / "root/stop")
     with machine.running("python3 load.py", "root") as output:
         wait_served(10)
@@ -183,7 +194,7 @@ def called():
         shell("echo >stop")
         said = json.loads(output.wait_for(r"(?m)^\{.*\}$")[0])
     expect(said["failed"] == [] and min(said["counts"].values()) > 10, f"calls failed: {said}")
-    machine.say(f"{UPGRADES} upgrades, {sum(said['counts'].values())} calls, 0 failed")
+    machine.say(f"{during}: {sum(said['counts'].values())} calls, 0 failed")
 
 
 def wait_served(count):
@@ -199,7 +210,7 @@ def replace_process(configuration):
     """`shoalctl upgrade`: systemd follows, and has the new process in hand as it had the old one."""
     good = configuration.read_text()
     restarts = machine.service("NRestarts")
-    with called():
+    with called(f"{UPGRADES} upgrades by shoalctl"):
         configuration.write_text(good.replace("batch_size: 64", "batch_size: many"))
         expect("batch_size" in shell("shoalctl upgrade", code=1), "a bad configuration is not named")
         configuration.write_text(good)
@@ -230,14 +241,39 @@ def replace_process(configuration):
 
 def upgrade(configuration):
     configuration.write_text(configuration.read_text() + "# changed by the operator\n")
-    before = machine.service("MainPID")
     machine.add_later_packages()
-    shell("dpkg -i /later/*.deb")
+    restarts = machine.service("NRestarts")
+    with called("an upgrade of the packages"):
+        said = shell("dpkg -i /later/*.deb")
+    found = re.search(r"pid (\d+) serves", said)
+    expect(found and machine.service("MainPID") == found[1], f"no new process serves: {said}")
     expect(versions() == {LATER_VERSION}, f"after the upgrade: {versions()}")
     expect("by the operator" in configuration.read_text(), "the upgrade lost the configuration")
-    expect(machine.service("ActiveState") == "active" and machine.service("MainPID") != before,
-           "the upgrade has not restarted the service")
+    expect((machine.service("ActiveState"), machine.service("NRestarts")) == ("active", restarts),
+           "the upgrade has restarted the service")
+    check_user()
     expect(infer("digits") == [1, 10], "the upgraded service does not serve")
+
+
+def upgrade_otherwise():
+    """A policy may forbid it; a node that cannot be replaced is restarted."""
+    before = machine.service("MainPID")
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    shell("dpkg -i /later/shoal_*.deb")
+    expect(machine.service("MainPID") == before, "the upgrade ignores policy-rc.d")
+    policy.unlink()
+    shell("shoalctl model load ordered digits")
+    said = shell("dpkg -i /later/shoal_*.deb")
+    expect("loaded by order" in said and "restarting it" in said, f"no reason for the restart: {said}")
+    expect(machine.service("ActiveState") == "active" and machine.service("MainPID") != before,
+           f"not restarted: {said}")
+    expect(infer("digits") == [1, 10], "the restarted service does not serve")
+    shell("systemctl stop shoald")
+    shell("dpkg -i /later/shoal_*.deb")
+    expect(machine.service("ActiveState") == "inactive", "the upgrade starts a stopped service")
+    shell("systemctl start shoald")
 
 
 def remove(configuration):
@@ -265,6 +301,8 @@ def main():
     machine.say("`shoalctl upgrade`: systemd follows, restarts and stops the new process")
     upgrade(configuration)
     machine.say("upgraded: serves with the operator's configuration")
+    upgrade_otherwise()
+    machine.say("upgraded: restarted where it must be, and left alone where a policy says so")
     shell("systemctl stop shoald")
     expect(machine.service("Result") == "success", f"the stop: {machine.service('Result')}")
     shell("systemctl start shoald")
