@@ -6,12 +6,16 @@ access log holds up nobody. ctest: timeout=240 presets=dev
 
 import http.client
 import json
+import pathlib
 import re
 import signal
+import socket
+import tempfile
 import unittest
 
 import shoal_fixture
 from shoal_attacks import Unread, puppet, rascal
+from shoal_certificates import Certificates
 from shoal_client import Client, said
 from shoal_fixture import Json, Shoald, free_port, node, pipeline, run_shoald, stage, wait_until
 
@@ -48,6 +52,12 @@ class TestFormats(unittest.TestCase):
         self.assertEqual(events[-1]["event"], "stopped")
 
 
+def member(root, **keys):
+    """The configuration of a mesh's node."""
+    models = {"root": str(root), "memory_mib": 1}
+    return node(pipeline("shelf", stage("libshelf.so"), models=models), mesh=keys)
+
+
 class TestStarts(unittest.TestCase):
     def refused(self, config, *args, **options):
         code, text = run_shoald(config, args, **options)
@@ -55,7 +65,9 @@ class TestStarts(unittest.TestCase):
         return text
 
     def check(self, expected, config, *args, **options):
-        text = self.refused(config, *args, **options)
+        self.check_said(expected, self.refused(config, *args, **options))
+
+    def check_said(self, expected, text):
         self.assertRegex(text, rf'(?m)^\S+ error shoald start_failed error=".*{expected}.*"')
         self.assertEqual(text.count("start_failed"), 1, text)
 
@@ -65,10 +77,76 @@ class TestStarts(unittest.TestCase):
         self.check("no worker program at /dev/null/x", echo, "--worker=/dev/null/x")
         self.check("shoald.yaml:", "pipelines: 5\n")
         self.check("libmissing", node(pipeline("p", stage("libmissing.so"))))
+        failing = stage("libpuppet.so", params={"folder": ".", "open": "fail"})
+        self.check("tangled", node(pipeline("p", failing), pipeline("q", failing)))
         self.check("unix:/dev/null/x", echo, "--listen", "unix:/dev/null/x/s")
         self.check("/dev/null/x", {**echo, "counters": "/dev/null/x/c"}, counters=False)
         self.check("traces", {**echo, "traces": "file:/dev/null/x/t"})
         self.check("/dev/null/x", {**echo, "http": "unix:/dev/null/x/s"})
+
+    def check_command(self, expected, config, change):
+        """`change` makes another command of the daemon's."""
+        shoald = Shoald(config)
+        self.addCleanup(shoald.discard)
+        shoald.command = change(shoald.command)
+        self.assertEqual(shoald.start().wait_exit(), 2, shoald.stderr)
+        self.check_said(expected, shoald.stderr)
+
+    def test_mistakes_in_files(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        echo = pipeline("echo", stage("libecho.so"))
+        self.check("/nothing/shoald.yaml", pathlib.Path("/nothing/shoald.yaml"))
+        self.check("shoald.yaml:2:", "pipelines:\n\t- [\n")
+        self.check("and more: see above", node(echo, message_mib="a", no_such_key=1))
+        self.check('not \\\\"a b\\\\"', member(folder, instance="a b"))
+        self.check("/nothing/etcd.json", member(folder, store="etcd:/nothing/etcd.json"))
+        (folder / "token").write_text("short")
+        self.check("is not a token of 16 to 256",
+                   node(echo, dashboard="127.0.0.1:0", dashboard_token=str(folder / "token")))
+        files = self.enterContext(Certificates("ca"))
+        for name in "node", "other":
+            files.sign(name, "ca")
+        self.check("nothing.pem",
+                   node(echo, tls={**files.pair("node"), "certificate": "/nothing.pem"}))
+        self.check(re.escape(files.key("other")),
+                   node(echo, tls={**files.pair("node"), "key": files.key("other")}),
+                   listen=["127.0.0.1:0"])
+
+    def test_addresses_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+            echo = node(pipeline("echo", stage("libecho.so")))
+            in_use = f"{re.escape(address)}.*Address already in use"
+            self.check(in_use, echo, listen=[address])
+            for key in "http", "metrics", "dashboard":
+                self.check(f"{key}.*{in_use}", {**echo, key: address})
+            self.check(in_use, member("/", management=address))
+
+    def test_live_node(self):
+        """Another one takes neither its counters nor its sockets, and does not disturb it."""
+        echo = node(pipeline("echo", stage("libecho.so")))
+        with Shoald(echo) as first:
+            self.check(re.escape(str(first.counters)), echo, "--counters", str(first.counters),
+                       counters=False)
+            self.check(re.escape(first.target), echo, listen=[first.target])
+            self.check(re.escape(first.target), {**echo, "http": first.target})
+            with Client(first.target) as client:
+                self.assertTrue(client.call("ServerReady").ready)
+
+    def test_limits(self):
+        echo = node(pipeline("echo", stage("libecho.so")))
+        self.check_command("LimitNOFILE", echo,
+                           lambda command: ["prlimit", "--nofile=24:24", *command])
+
+    def test_serve(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "notes.txt").write_text("no model")
+        for expected, arguments in (
+                ("unknown option", ["--no-such-option"]), ("expected a model", []),
+                ("--workers: a number from 1", ["--workers", "0", folder]),
+                ("/nothing/here", ["/nothing/here"]), ("notes.txt", [folder / "notes.txt"])):
+            self.check_command(expected, "", lambda command, added=arguments: [
+                command[0], "serve", "--counters", str(folder / "counters"), *map(str, added)])
 
     def test_json(self):
         text = self.refused(node(pipeline("p", stage("libmissing.so")), log_format="json"))
