@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 from shoal_fixture import BIN, SANITIZER, WAIT_SECONDS
@@ -43,3 +44,16 @@ def shoalctl(*arguments, code=OK, stdin=b"", env=None):
                                env=env or environment()), arguments)
     assert done.code == code, f"exit code {code} was expected\n{done.told}"
     return done
+
+
+def refusals(out, pipeline):
+    """Those of a pipeline in the tables of `shoalctl stat`, in their order: reasons and numbers."""
+    line = re.search(rf"(?ms)^pipeline {pipeline}$.*?^  refused:(.*?)$", out)[1]
+    found = re.findall(r"  (\w+) ([\d,]+)", line)
+    assert "".join(f"  {reason} {number}" for reason, number in found) == line, line
+    return [(f"rejected_{reason}", int(number.replace(",", ""))) for reason, number in found]
+
+
+def counted_refusals(stat):
+    """The same from a pipeline's counters."""
+    return [(name, value) for name, value in stat.items() if name.startswith("rejected_")]

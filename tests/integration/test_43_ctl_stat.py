@@ -19,7 +19,8 @@ import time
 import unittest
 
 import shoal_fixture
-from shoal_ctl import NEGATIVE, OK, UNREACHABLE, environment, shoalctl
+from shoal_ctl import (NEGATIVE, OK, UNREACHABLE, counted_refusals, environment, refusals,
+                       shoalctl)
 from shoal_fixture import BIN, WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 
 ECHO = node(pipeline("echo", stage("libecho.so", name="alone"),
@@ -31,6 +32,12 @@ ECHO = node(pipeline("echo", stage("libecho.so", name="alone"),
 def send(shoald, count, *arguments, **options):
     shoalctl("infer", "echo", "--target", shoald.target, "--input", "x=INT8[1]:1", "--repeat",
              count, *arguments, **options)
+
+
+def in_ns(text):
+    """A duration of a table."""
+    number, unit = text.split()
+    return float(number) * {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
 
 
 class TestStat(unittest.TestCase):
@@ -90,15 +97,22 @@ class TestStat(unittest.TestCase):
         out = self.stat().out
         self.assertRegex(out, rf"^node ready, pid {self.shoald.pid}, up ")
         self.assertRegex(out, r"(?m)^pipeline echo\n  requests 23  ok 20  ")
-        reasons = [name.removeprefix("rejected_") for name in self.shoald.pipeline_stat("echo")
-                   if name.startswith("rejected_")]
-        self.assertLess({"full", "predicted", "share"}, set(reasons))
-        self.assertRegex(out, r"(?m)^  refused:" + "".join(rf"  {reason} \d+" for reason in reasons) + "$")
-        self.assertRegex(out, r"(?m)^  in flight \d+ of 32 .*latency p50 [\d.]+ [mu]s p99 ")
+        stat = self.shoald.pipeline_stat("echo")
+        self.assertEqual(refusals(out, "echo"), counted_refusals(stat))
+        self.assertLess({"rejected_full", "rejected_predicted", "rejected_share"},
+                        set(dict(refusals(out, "echo"))))
+        latency, = re.findall(rf"(?m)^  in flight 0 of 32  blocks 0 of {stat['blocks_max']}"
+                              r"  latency p50 ([\d.]+ \w+) p99 ([\d.]+ \w+)$", out)
+        for shown, share in zip(latency, ("p50", "p99")):
+            self.assertAlmostEqual(in_ns(shown) / stat["latency"][share], 1, delta=0.01)
+        alone, batch = stat["stages"]
         self.assertRegex(out, r"(?m)^  stage +workers +depth +items .* restarts +heartbeat$")
-        self.assertRegex(out, r"(?m)^  batch +2/2 +0 +2\d ")
+        self.assertRegex(out, rf"(?m)^  batch +2/2 +0 +{batch['items']} +0 +0 ")
         self.assertRegex(out, r"(?m)^  stage +batches +mean +single +full +wait ")
-        self.assertRegex(out, r"(?m)^  alone +2\d +1\.0 +2\d +0 +0 ")
+        self.assertRegex(out, rf"(?m)^  alone +{alone['batches']} +1\.0 +{alone['batches']} +0 +0 ")
+        closed = " +".join(str(batch[f"closed_{why}"])
+                           for why in ("single", "full", "wait", "adaptive"))
+        self.assertRegex(out, rf"(?m)^  batch +{batch['batches']} +[\d.]+ +{closed} ")
 
     def test_one_pipeline_alone(self):
         self.assertNotIn("pipeline echo", self.stat("--pipeline", "other").out)
@@ -239,11 +253,31 @@ class TestTop(unittest.TestCase):
                 self.assertLessEqual(len(line), 30)
             self.assertTrue([line for line in lines if len(line) == 30 and line.endswith(">")], lines)
 
+    def calls(self, model):
+        """Calls one after the other until the test ends."""
+        caller = subprocess.Popen(
+            [BIN / "shoalctl", "infer", model, "--target", self.shoald.target, "--input",
+             "x=INT8[1]:1", "--repeat", "100000000"], stdout=subprocess.DEVNULL, env=environment())
+        self.addCleanup(caller.wait)
+        self.addCleanup(caller.kill)
+
     def test_80_by_24(self):
-        """Two pipelines are whole lines; what does not fit is marked, and scrolls."""
+        """Rows of two pipelines under load are whole; what does not fit is marked, and scrolls."""
+        self.calls("echo")
+        self.calls("other")
         screen = self.screen(rows=24, columns=80)
-        screen.wait_for(r"pipeline other.*\x1b\[J")
-        self.assertNotIn(">\x1b", screen.out.decode())
+
+        def under_load():
+            pages = re.findall(r"\x1b\[H(.*?)\x1b\[J", screen.read(), re.DOTALL)
+            pages = [page.replace("\r", "").replace("\x1b[K", "") for page in pages]
+            found = [page for page in pages if all(re.search(pattern, page) for pattern in (
+                "in the last", r"pipeline echo\n  requests [\d,]+ \(",
+                r"pipeline other\n  requests [\d,]+ \("))]
+            return found if len(found) > 5 else None
+        for page in wait_until(under_load, lambda: f"pages with rates: {screen.out!r}"):
+            rows = page.split("\n")
+            self.assertLessEqual(len(rows), 24)
+            self.assertEqual([row for row in rows if len(row) > 80 or row.endswith(">")], [])
         screen = self.screen(rows=8, columns=80)
         screen.wait_for(r"-- lines 1 to 7 of \d+; arrows, space, b scroll --")
         for keys, first in (b"j", 2), (b"\x1b[B", 3), (b"k", 2), (b"\x1b[6~", 8), (b"b", 2):

@@ -12,6 +12,7 @@ import time
 
 import shoal_fixture
 from shoal_client import Client, bytes_element, failure, said
+from shoal_ctl import counted_refusals, refusals, shoalctl
 from shoal_fixture import node, pipeline, stage, wait_until
 from shoal_overload import Overload, sluggish
 
@@ -65,6 +66,11 @@ class OverloadTest(Overload):
         inside += [future for future in futures if not future.done()]
         return [future for future in futures if future.done()]
 
+    def check_table(self, model, stat):
+        """The table for people has the same refusals."""
+        out = shoalctl("stat", "--counters", self.shoald.counters).out
+        self.assertEqual(refusals(out, model), counted_refusals(stat))
+
     def check_refused(self, future, *words):
         code, text = failure(future)
         self.assertEqual(code.name, "RESOURCE_EXHAUSTED", text)
@@ -99,6 +105,7 @@ class TestForecast(OverloadTest):
             future.result()
         stat = self.shoald.wait_all_returned("slow")
         self.assertEqual(stat["rejected_predicted"] - before["rejected_predicted"], 3)
+        self.check_table("slow", stat)
         self.assertEqual(stat["stages"][0]["items"] - before["stages"][0]["items"], 80)
         self.tell("slow", timeout=10).result()  # and there is room again
 
@@ -165,7 +172,9 @@ class TestRightOfWay(OverloadTest):
         self.release(model)
         for future in inside:
             future.result()
-        return self.shoald.wait_all_returned(model)
+        stat = self.shoald.wait_all_returned(model)
+        self.check_table(model, stat)
+        return stat
 
     def test_low_goes_first_high_gets_in(self):
         inside = [self.hold("priorities", "priorities")]
