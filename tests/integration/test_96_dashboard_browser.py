@@ -7,19 +7,23 @@ Names of models are text, with any content; ten thousand models are no more elem
 fifty. A peer that is gone is marked. ctest: timeout=300
 """
 
+import concurrent.futures
 import itertools
 import json
+import os
 import re
 import pathlib
+import signal
 import subprocess
 import tempfile
 import threading
 import unittest
 
 import shoal_fixture
+from shoal_attacks import puppet
 from shoal_browser import BROWSER, Browser
 from shoal_certificates import Certificates
-from shoal_client import Client
+from shoal_client import Client, said
 from shoal_dashboard import ANY_PORT, dashboard_port
 from shoal_fixture import WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until
 from shoal_meshes import Etcd, Nodes
@@ -86,6 +90,31 @@ class Load:
         self.thread.join(WAIT_SECONDS)
 
 
+class Callers:
+    """One of each model of a mesh, whose calls do not pause until the block is left, and all must
+    succeed; `calls` is then their number."""
+
+    def __init__(self, registrar, *models):
+        self.registrar, self.models = registrar, models
+        self.ends = threading.Event()
+
+    def run(self, model):
+        calls = 0
+        while not self.ends.is_set():
+            self.registrar.infer(model)
+            calls += 1
+        return calls
+
+    def __enter__(self):
+        pool = concurrent.futures.ThreadPoolExecutor(len(self.models))
+        self.runs = [pool.submit(self.run, model) for model in self.models]
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.calls = sum(run.result() for run in self.runs)
+
+
 class InBrowser(unittest.TestCase):
     """The tests of a class have a browser, which has complained about nothing when each ends."""
 
@@ -107,6 +136,14 @@ class InBrowser(unittest.TestCase):
                 if not any(text in line for text in self.expected)]
         self.assertEqual(said, [])
         self.assertEqual(self.browser.asked(), {self.origin})
+
+    def table(self, caption):
+        """Its rows, by the columns' titles."""
+        return self.browser.run(f"""
+            const table = [...document.querySelectorAll('table')].find(
+                one => one.caption.textContent === '{caption}');
+            return [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => Object.fromEntries(
+                [...row.cells].map((cell, at) => [table.tHead.rows[0].cells[at].textContent, cell.textContent])))""")
 
 
 @BROWSER
@@ -167,6 +204,68 @@ class TestNode(InBrowser):
                    self.figures().get("pieces") not in (None, "0/s"), self.figures)
         stream.call.cancel()
         wait_until(lambda: self.figures().get("open streams") == "0", self.figures)
+        self.check()
+
+    def restarts(self):
+        """Those of the only stage."""
+        return self.browser.run("""const box = document.querySelector('.wiring .stage:not(.entry)');
+            return [...box.querySelectorAll('dt')].find(one => one.textContent === 'restarts')
+                .nextElementSibling.textContent""")
+
+    def marks(self, event):
+        """How each chart marks an event of the log on its axis, by the chart's title."""
+        return self.browser.run("""const [event] = arguments;
+            return Object.fromEntries([...document.querySelectorAll('figure.chart g.mark')]
+                .filter(mark => mark.querySelector('title').textContent.includes(event))
+                .map(mark => [mark.closest('figure').querySelector('figcaption b').textContent,
+                              mark.getAttribute('class')]))""", event)
+
+    def check_workers(self, shoald):
+        """The table's are those of shoalctl."""
+        def same():
+            stage, = shoald.pipeline_stat("p")["stages"]
+            wanted = [["puppet", *(str(one[key]) for key in ("name", "pid", "items", "batches"))]
+                      for one in stage["workers"]]
+            titles = "Stage", "Worker", "Pid", "Items", "Batches"
+            return wanted == [[row[title] for title in titles] for row in self.table("Workers")]
+        wait_until(same, lambda: f"{shoald.pipeline_stat('p')}, not {self.table('Workers')}")
+
+    def test_request_whose_worker_dies(self):
+        """The oldest request is shown where it is, and so are its worker's death and successor."""
+        config = node(pipeline("p", puppet(workers=1)), dashboard=ANY_PORT)
+        shoald = self.enterContext(Shoald(config))
+        client = self.enterContext(Client(shoald.target))
+        self.go(shoald)
+        self.browser.wait_text("No request is in flight.")
+        said(client.tell("echo a", "p").result())
+        held = client.tell("hold a", "p")
+        worker, = shoald.workers("p")
+
+        def oldest():
+            return [{title: row[title] for title in ("Where", "Stage", "Worker", "Deaths")}
+                    for row in self.table("Oldest requests in flight")]
+
+        def wait_oldest(pid, deaths):
+            wanted = [{"Where": "runs", "Stage": "puppet", "Worker": f"0 (pid {pid})",
+                       "Deaths": deaths}]
+            wait_until(lambda: oldest() == wanted, lambda: f"{wanted}, not {oldest()}")
+            row, = self.table("Oldest requests in flight")
+            self.assertRegex(row["Deadline in"], r"^[\d.]+ s$")
+            self.assertRegex(row["Age"], r"^[\d.]+ m?s$")
+        wait_oldest(worker.pid, "0")
+        self.assertEqual(self.restarts(), "0")
+        self.assertEqual(self.marks("worker_died"), {})
+        os.kill(worker.pid, signal.SIGKILL)
+        wait_oldest(shoald.wait_successor(worker).pid, "1")
+        wait_until(lambda: self.restarts() == "1", self.restarts)
+        charts = {title: "mark grave" for title in self.lines()}
+        wait_until(lambda: self.marks("worker_died") == charts, lambda: self.marks("worker_died"))
+        died, = [row for row in self.table("Events, newest first") if row["Event"] == "worker died"]
+        self.assertIn(f"pid={worker.pid}", died["What"])
+        (shoald.folder / "a.go").touch()
+        said(held.result())
+        wait_until(lambda: oldest() == [], oldest)
+        self.check_workers(shoald)
         self.check()
 
     def lines(self):
@@ -343,14 +442,6 @@ class TestMesh(InBrowser):
         """The models in the list; their order is the node's, not that of their names."""
         return re.findall(r"^(model-\d{5})\t", self.browser.text(), re.MULTILINE)
 
-    def table(self, caption):
-        """Its rows, by the columns' titles."""
-        return self.browser.run(f"""
-            const table = [...document.querySelectorAll('table')].find(
-                one => one.caption.textContent === '{caption}');
-            return [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => Object.fromEntries(
-                [...row.cells].map((cell, at) => [table.tHead.rows[0].cells[at].textContent, cell.textContent])))""")
-
     def test_figures(self):
         """The page's are those of shoalctl: a third model takes the room of the first, one is held
         as it loads, and a vmodel waits for it."""
@@ -366,8 +457,11 @@ class TestMesh(InBrowser):
             for model in "c", "slow":
                 registrar.call("setVModel", vModelId="v", targetModelId=model)
             wait_until((shoald.folder / "slow.held").exists, "the load")
-            self.go(shoald, "mesh")
-            self.browser.wait_text("model unloaded")
+            with Callers(registrar, "b", "c") as callers:
+                self.go(shoald, "mesh")
+                self.browser.wait_text("model unloaded")
+                wait_until(lambda: {row["Rate"] for row in self.table("Methods")} - {"–", "0/s"},
+                           lambda: f"a rate: {self.table('Methods')}")
             for text in ("Miss delay", "Loads and unloads", "Cache age", "Sizes of models",
                          "Age of evicted models"):
                 self.browser.wait_text(text)
@@ -378,6 +472,8 @@ class TestMesh(InBrowser):
 
             def same():
                 stat, (one,) = shoald.stat(), rows("nodes")
+                if stat["mesh_calls_here"] != callers.calls:
+                    return None  # it is written every now and then
                 shown = self.browser.run("""return [...document.querySelectorAll('[data-counter^="node."]')]
                     .map(one => [one.dataset.counter.slice(5), one.textContent])""")
                 node, = self.table("Nodes")
@@ -388,11 +484,14 @@ class TestMesh(InBrowser):
                     *[vmodel[name] for name in ("id", "state", "active", "target")]] == [shown, *[
                         node[name] for name in ("Node", "Fullness", "Models", "Loading", "Version")],
                         *[moving[name] for name in ("Vmodel", "State", "Active", "Target")]] and shown
-            shown = dict(wait_until(same, lambda: f"{shoald.stat()} {rows('nodes')} {self.table('Nodes')} "
+            shown = dict(wait_until(same, lambda: f"{callers.calls} calls; {shoald.stat()} "
+                                                  f"{rows('nodes')} {self.table('Nodes')} "
                                                   f"{self.table('Vmodels')}"))
             self.assertEqual((shown["mesh_models"], shown["mesh_vmodels_moving"], shown["mesh_calls_waited"]),
                              ("4", "1", "3"))
-            self.assertIn("ModelInfer", [row["Method"] for row in self.table("Methods")])
+            method, = self.table("Methods")
+            self.assertEqual([method[title] for title in ("Method", "Code", "Called here")],
+                             ["ModelInfer", "OK", f"{callers.calls + 3:,}"])
             hints = self.browser.run("""return [...document.querySelectorAll('figure.chart p.hint')].map(
                 one => one.textContent)""")
             self.assertEqual([hint.split(";")[0] for hint in hints],
