@@ -18,6 +18,7 @@ from shoal_attacks import Unread, puppet, rascal
 from shoal_certificates import Certificates
 from shoal_client import Client, said
 from shoal_fixture import Json, Shoald, free_port, node, pipeline, run_shoald, stage, wait_until
+from shoal_rest import Rest
 
 VALUE = r'(?:[^\s"=\\]+|"(?:[^"\\\x00-\x1f\x7f]|\\["\\nrt]|\\u[0-9a-f]{4})*")'
 LOGFMT = re.compile(rf'[-0-9]+T[:.0-9]+Z (error|warn|info|debug) shoal\S* \S+( \w+={VALUE})*')
@@ -160,7 +161,10 @@ class TestStarts(unittest.TestCase):
         with Shoald(config) as shoald:
             shoald.wait_log(rf'grpc_listening address="{shoald.target}" port=0 service=grpc tls=no')
             shoald.wait_log(rf"http_listening address=127.0.0.1:{port} port={port} service=http")
-            shoald.wait_log(r"http_listening address=127.0.0.1:0 port=[1-9]\d* service=metrics")
+            found = shoald.wait_log(
+                r"http_listening address=127.0.0.1:0 port=(\d+) service=metrics")
+            with Rest(int(found[1])) as metrics:
+                self.assertIn(b"\nshoal_", metrics.get("/metrics").body)
             for name in "control", "local":
                 shoald.wait_log(rf'socket_listening path="{shoald.counters}.{name}"')
 

@@ -45,6 +45,7 @@ class TestSamples(unittest.TestCase):
             for _ in range(20):
                 self.assertEqual(rest.infer("echo", tensor("x", "INT8", [1], [1])).code, 200)
             self.assertEqual(rest.post("echo", b"{}").code, 400)
+            shoald.wait_all_returned("echo")
             with Dashboard(dashboard_port(shoald)).stream() as stream:
                 sample = stream.sample()
                 stat = shoald.stat()
@@ -52,11 +53,13 @@ class TestSamples(unittest.TestCase):
                 wanted, = stat["pipelines"]
                 self.assertEqual(sample["stat"]["pid"], shoald.pid)
                 self.assertEqual(set(found), set(wanted))
-                for name in ("requests", "replies_ok", "rejected_invalid", "slots_max"):
-                    self.assertEqual(found[name], wanted[name], name)
-                self.assertEqual(found["replies_ok"], 20)
+                for name in wanted:
+                    if isinstance(wanted[name], int):
+                        self.assertEqual(found[name], wanted[name], name)
+                self.assertEqual((found["requests"], found["replies_ok"]), (20, 20))
                 self.assertEqual(found["stages"][0]["items"], 20)
-                self.assertEqual(found["latency"]["p50"], wanted["latency"]["p50"])
+                for name in "count", "sum", "p50", "p90", "p99":
+                    self.assertEqual(found["latency"][name], wanted["latency"][name], name)
                 self.assertNotIn("buckets", found["latency"])
                 self.assertIn("buckets", sample["stat"]["mesh_wait"])
                 later = stream.sample()
@@ -78,7 +81,10 @@ class TestSamples(unittest.TestCase):
             whole, part = fine["tracks"]
             self.assertEqual((whole["stage"], part["stage"]), ("", "echo"))
             self.assertEqual(len(whole["values"]["ok"]), len(fine["times_ms"]))
-            self.assertGreater(sum(whole["values"]["ok"]), 0)
+            times_s = [time / 1000 for time in fine["times_ms"]]
+            pauses = [later - one for one, later in zip(times_s, times_s[1:])]
+            answers = [rate * pause for rate, pause in zip(whole["values"]["ok"][1:], pauses)]
+            self.assertAlmostEqual(sum(answers), 1, delta=0.1, msg=fine)
             events = [event["text"] for event in history["events"]]
             self.assertTrue(any(text.startswith("ready pipelines=1") for text in events), events)
             self.assertEqual(dashboard.json("/history?pipeline=none")["points"]["fine"]["tracks"], [])
@@ -235,7 +241,7 @@ class TestGuard(unittest.TestCase):
             with Dashboard(port, Cookie=cookie).stream() as stream:
                 self.assertIsNotNone(stream.sample())
             self.assertEqual(Dashboard(port, Cookie=cookie).get("/login", form, "POST", "")[0], 303)
-            self.assertGreaterEqual(shoald.stat()["dashboard_refused"], 12)
+            self.assertEqual(shoald.stat()["dashboard_refused"], 12)
             self.assertNotIn(TOKEN, shoald.stderr)
 
     def test_beyond_this_machine(self):

@@ -165,8 +165,8 @@ class TestNode(InBrowser):
         self.go(shoald)
         with Load(port_of(shoald), "xor", BITS):
             self.browser.wait(".chart path.line[d*=L]", 6)
-            wait_until(lambda: "0/s" != self.browser.run(
-                "return document.querySelector('.wiring dd').textContent"), "a rate")
+            wait_until(lambda: all(re.fullmatch(r"[\d.,]+/s", rate) and rate != "0/s"
+                                   for rate in self.rates()), self.rates)
         with Rest(port_of(shoald)) as rest:
             self.assertEqual(rest.infer("xor", tensor("bits", "FP32", [1, 3], [0, 1, 2])).code, 400)
         stat = shoald.wait_all_returned("xor")
@@ -184,6 +184,10 @@ class TestNode(InBrowser):
                    lambda: f"{wanted}, not {self.counters()}")
         self.browser.wait_text("worker ready")
         self.check()
+
+    def rates(self):
+        """Of callers, each stage and replies."""
+        return [self.figures()["Callers"], *self.facts("items"), self.figures()["Replies"]]
 
     def figures(self):
         """Those of the pipeline as it is wired that can be seen."""
@@ -206,11 +210,12 @@ class TestNode(InBrowser):
         wait_until(lambda: self.figures().get("open streams") == "0", self.figures)
         self.check()
 
-    def restarts(self):
-        """Those of the only stage."""
-        return self.browser.run("""const box = document.querySelector('.wiring .stage:not(.entry)');
-            return [...box.querySelectorAll('dt')].find(one => one.textContent === 'restarts')
-                .nextElementSibling.textContent""")
+    def facts(self, name):
+        """One of each stage as it is wired."""
+        return self.browser.run("""const [name] = arguments;
+            return [...document.querySelectorAll('.wiring .stage:not(.entry)')].map(
+                box => [...box.querySelectorAll('dt')].find(one => one.textContent === name)
+                    .nextElementSibling.textContent)""", name)
 
     def marks(self, event):
         """How each chart marks an event of the log on its axis, by the chart's title."""
@@ -251,13 +256,16 @@ class TestNode(InBrowser):
             wait_until(lambda: oldest() == wanted, lambda: f"{wanted}, not {oldest()}")
             row, = self.table("Oldest requests in flight")
             self.assertRegex(row["Deadline in"], r"^[\d.]+ s$")
-            self.assertRegex(row["Age"], r"^[\d.]+ m?s$")
+            self.assertRegex(row["Age"], r"^[\d.]+ (µs|ms|s)$")
         wait_oldest(worker.pid, "0")
-        self.assertEqual(self.restarts(), "0")
+        self.assertEqual(self.facts("restarts"), ["0"])
         self.assertEqual(self.marks("worker_died"), {})
         os.kill(worker.pid, signal.SIGKILL)
         wait_oldest(shoald.wait_successor(worker).pid, "1")
-        wait_until(lambda: self.restarts() == "1", self.restarts)
+        wait_until(lambda: self.facts("restarts") == ["1"], lambda: self.facts("restarts"))
+        slots = f"{shoald.pipeline_stat('p')['slots_max']:,}"
+        self.assertEqual(self.figures()["In flight"], f"1 of {slots}")
+        self.assertEqual([row["In flight"] for row in self.table("Pipelines")], [f"1 of {slots}"])
         charts = {title: "mark grave" for title in self.lines()}
         wait_until(lambda: self.marks("worker_died") == charts, lambda: self.marks("worker_died"))
         died, = [row for row in self.table("Events, newest first") if row["Event"] == "worker died"]
