@@ -272,11 +272,11 @@ SHOWN = [
 ]
 
 
-def judge(cells):
+def judge(cells, goals=(*GOALS, *SHOWN)):
     """[{name, text, unit, sense, bound, placements: {placement: {value, met}}}] of what was
     measured."""
     judged = []
-    for goal in GOALS + SHOWN:
+    for goal in goals:
         placements = {}
         for placement, measured in cells.items():
             value = goal.value(measured)
@@ -324,6 +324,9 @@ def spread(values):
     if len(values) == 1:
         return short(of["median"])
     return f"{short(of['median'])} [{short(of['min'])} – {short(of['max'])}]"
+
+
+VERDICTS = {None: "", True: ", met", False: ", NOT met"}
 
 
 def wanted(goal):

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Counts the instructions of a request of the digits, process by process and library by library,
-with valgrind's callgrind: with batches and without. A count is the same on a busy machine as on a
-quiet one.
+with valgrind's callgrind: with batches and without. Without, a count is the same on a busy machine
+as on a quiet one; with batches it varies by some percent, by how the calls meet in batches.
 
-    ./dev bench --instructions [--requests N] [--outstanding N] [--json FILE]
+    ./dev bench --instructions [--requests N] [--outstanding N] [--json FILE] [--against FILE]
 
 Each process is counted in a run of its own, the others at full speed beside it: the client (the
 difference of a long and a short run, so its start is not in it), the coordinator, the workers of
 all stages. Instructions in the kernel are not seen: for those see the CPU time in `./dev bench
---only digits`. The exit code is 0 when everything was counted, 1 when a program failed, 2 for a
-wrong command line or without valgrind.
+--only digits`. --against FILE compares with another tree's --json, of the same --requests and
+--outstanding: this tree's count ÷ the other's of each row, and goals for what repeats, without
+batches: the node without its library XGBoost, and the coordinator. The exit code is 0 when
+everything was counted, 1 when a program failed, 2 for a wrong command line or FILE, or without
+valgrind; a missed goal does not change it.
 """
 
 import argparse
@@ -24,6 +27,7 @@ from pathlib import Path
 
 from contenders import MODEL, BATCH, Digits, Messages, XGBoost, digit_rows, infer_request, PIXELS
 from contenders import process_name
+from figures import VERDICTS, Goal, judge, quotient, wanted
 from programs import HERE, RUN_DEADLINE_S, Failed, Missing, Setting, run_json
 
 ROOT = HERE.parent.parent
@@ -33,6 +37,9 @@ WAIT_MS = 100
 MODES = {"off": None, "on": f"batch_wait: fixed, batch_wait_ms: {WAIT_MS}",
          "adaptive": f"batch_wait: adaptive, batch_wait_ms: {WAIT_MS}"}
 HEADS = ("not batched", f"batches of {BATCH}", "adaptive wait")
+ROLES = ("client", "coordinator", "normalize", "classify", "label")
+OPTIONS = ("requests", "outstanding")  # that two counts must have in common
+MORE_MAX = 1.03  # of another tree's instructions
 CALLGRIND = ["valgrind", "--tool=callgrind", "--quiet"]
 PATIENCE = 5  # times the bench's own deadline
 
@@ -212,6 +219,73 @@ def what_if(counted):
     ]
 
 
+def print_counts(counted):
+    print(f"{'instructions per request':44}" + "".join(f"{head:>15}" for head in HEADS))
+    for name, *counts in table(counted):
+        print(f"{name:44}" + "".join(f"{count:15,.0f}" for count in counts))
+    print("\nnot batched ÷ batched")
+    for name, ratio in what_if(counted):
+        print(f"  {name:42}{ratio:15.2f}")
+
+
+# ---- another tree's counts
+
+
+class Unusable(Exception):
+    """The file of --against holds no counts to compare with."""
+
+
+def read_other(path, options):
+    """Another tree's counts from its --json. A tree that does not write its options there is
+    trusted to have had the same."""
+    try:
+        other = json.loads(Path(path).read_text())
+        counted = {mode: {role: dict(other[mode][role]) for role in ROLES} for mode in MODES}
+        had = dict(other.get("options", {}))
+        table(counted)  # adds the counts up, which must be numbers
+    except (OSError, ValueError) as error:
+        raise Unusable(f"--against {path}: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise Unusable(f"--against {path}: not from --instructions --json: {error!r}") from error
+    for name in OPTIONS:
+        if had.get(name, getattr(options, name)) != getattr(options, name):
+            raise Unusable(f"--against {path}: counted with --{name} {had[name]}, this run has "
+                           f"{getattr(options, name)}: give both the same")
+    return counted
+
+
+def growth(counted, other):
+    """The rows of table(), as ratios of these trees; None: a part that the other lacks."""
+    others = {name: counts for name, *counts in table(other)}
+    return [(name, *(quotient(*pair) for pair in zip(counts, others.get(name, [0] * len(counts)))))
+            for name, *counts in table(counted)]
+
+
+def growth_of(roles):
+    """Not batched, and of what is not XGBoost's."""
+    return lambda trees: quotient(*(total(trees[tree]["off"], ["XGBoost"], roles)
+                                    for tree in ("this", "other")))
+
+
+GOALS = [Goal(name, f"{name}, not batched: this tree ÷ the other: instructions of a request",
+              growth_of(roles), "most", MORE_MAX)
+         for name, roles in (("node without XGBoost", ROLES[1:]), ("coordinator", ROLES[1:2]))]
+
+
+def print_growth(counted, other):
+    print(f"\n{'this tree ÷ the other':44}" + "".join(f"{head:>15}" for head in HEADS))
+    for name, *ratios in growth(counted, other):
+        texts = ["–" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
+        print(f"{name:44}" + "".join(f"{text:>15}" for text in texts))
+    print(f"\n{'goal':84}{'wanted':>8}")
+    for goal in judge({"free": {"this": counted, "other": other}}, GOALS):
+        of = goal["placements"]["free"]
+        print(f"{goal['text']:84}{wanted(goal):>8}   {of['value']:.3f}{VERDICTS[of['met']]}")
+
+
+# ---- command line
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="./dev bench --instructions", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -219,6 +293,8 @@ def parse(arguments):
     parser.add_argument("--requests", type=int, default=12000, help="of each count, default 12000")
     parser.add_argument("--outstanding", type=int, default=128, help="default 128")
     parser.add_argument("--json", metavar="FILE", help="write the counts")
+    parser.add_argument("--against", metavar="FILE",
+                        help="compare with the counts in this file, of another tree's --json")
     return parser.parse_args(arguments)
 
 
@@ -227,6 +303,11 @@ def main(arguments):
     if shutil.which("callgrind_control") is None:
         print("valgrind is not there: apt-get install valgrind", file=sys.stderr)
         return 2
+    try:
+        other = read_other(options.against, options) if options.against else None
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as directory:
         try:
             counted = count_all(Setting(options.build, directory, "free"), options.requests,
@@ -234,14 +315,12 @@ def main(arguments):
         except (Failed, Missing) as failure:
             print(failure, file=sys.stderr)
             return 1
-    print(f"{'instructions per request':44}" + "".join(f"{head:>15}" for head in HEADS))
-    for name, *counts in table(counted):
-        print(f"{name:44}" + "".join(f"{count:15,.0f}" for count in counts))
-    print("\nnot batched ÷ batched")
-    for name, ratio in what_if(counted):
-        print(f"  {name:42}{ratio:15.2f}")
+    print_counts(counted)
+    if other:
+        print_growth(counted, other)
     if options.json:
-        Path(options.json).write_text(json.dumps(counted, indent=1) + "\n")
+        of = {name: getattr(options, name) for name in OPTIONS}
+        Path(options.json).write_text(json.dumps({"options": of, **counted}, indent=1) + "\n")
     return 0
 
 

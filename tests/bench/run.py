@@ -57,7 +57,8 @@ from pathlib import Path
 import page
 from contenders import SPARE
 from groups import GROUPS
-from figures import PLACEMENTS, RATE, judge, merge, report_text, rounded, short, spread, wanted
+from figures import (PLACEMENTS, RATE, VERDICTS, judge, merge, report_text, rounded, short, spread,
+                     wanted)
 from programs import HERE, Failed, Missing, Setting
 from quiet import LIMITS, LOAD_AVERAGE_MAX, Machine, is_quiet, noise
 
@@ -283,8 +284,7 @@ def print_report(report):
                 print_group(group, groups[group.name])
     print(f"\n{'goal':96}{'wanted':>12}")
     for goal in report["goals"]:
-        values = [f"{PLACEMENTS[placement]} {short(of['value'])}"
-                  + ("" if of["met"] is None else ", met" if of["met"] else ", NOT met")
+        values = [f"{PLACEMENTS[placement]} {short(of['value'])}{VERDICTS[of['met']]}"
                   for placement, of in goal["placements"].items()]
         print(f"{goal['text']:96}{wanted(goal):>12}   {'; '.join(values)}")
     for part, why in report["skipped"].items():

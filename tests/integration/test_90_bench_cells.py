@@ -36,16 +36,21 @@ class TestCells(BenchTest):
 
     @unittest.skipIf(shutil.which("callgrind_control") is None, "there is no valgrind")
     def test_instructions(self):
+        roles = "client", "coordinator", "normalize", "classify", "label"
+        modes = "off", "on", "adaptive"
         with tempfile.TemporaryDirectory(prefix="shoal-test.") as folder:
-            path = pathlib.Path(folder, "counted.json")
+            path, other = pathlib.Path(folder, "counted.json"), pathlib.Path(folder, "other.json")
+            other.write_text(json.dumps({mode: {role: {"Shoal": 1} for role in roles} for mode in modes}))
             run = [sys.executable, SOURCE / "tests" / "bench" / "instructions.py", "--build", BUILD]
-            done = subprocess.run(list(map(str, [*run, "--requests", 200, "--json", path])),
+            done = subprocess.run(list(map(str, [*run, "--requests", 200, "--json", path,
+                                                 "--against", other])),
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             counted = json.loads(path.read_text())
-        roles = {"client", "coordinator", "normalize", "classify", "label"}
-        for mode in ("off", "on", "adaptive"):
-            self.assertEqual(set(counted[mode]), roles)
+        self.assertEqual(counted["options"], {"requests": 200, "outstanding": 128})
+        self.assertEqual(done.stdout.count(", NOT met"), 2, done.stdout)
+        for mode in modes:
+            self.assertEqual(set(counted[mode]), set(roles))
             for role in roles:
                 self.assertTrue(all(count > 100 for count in counted[mode][role].values()),
                                 f"{mode}, {role}: {counted[mode][role]}")

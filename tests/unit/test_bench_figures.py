@@ -2,9 +2,14 @@
 """The results of tests/bench from measured values: medians, merged distributions, ratios and goals;
 and when it says that the machine was not quiet. All on values written here."""
 
+import contextlib
+import copy
+import io
 import json
 import os
+import re
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SHOAL_SOURCE_DIR"], "tests", "bench"))
@@ -115,6 +120,62 @@ class TestInstructions(unittest.TestCase):
         rows = dict((name, values) for name, *values in instructions.table({"off": off, "on": on}))
         self.assertEqual(rows["all"], [160, 80])
         self.assertEqual(rows["classify: XGBoost"], [90, 15])
+
+
+class TestAgainst(unittest.TestCase):
+    """./dev bench --instructions --against FILE."""
+
+    def setUp(self):
+        self.options = instructions.parse(["--requests", "8"])
+        self.other = {mode: {role: {"Shoal": 100} for role in instructions.ROLES}
+                      for mode in instructions.MODES}
+
+    def printed(self, counted):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            instructions.print_growth(counted, self.read(json.dumps(self.other)))
+        return out.getvalue().splitlines()
+
+    def read(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write(text)
+            file.flush()
+            return instructions.read_other(file.name, self.options)
+
+    def test_ratio_of_each_row_and_goals(self):
+        counted = copy.deepcopy(self.other)
+        counted["off"]["coordinator"] = {"Shoal": 104, "gRPC": 2}
+        counted["on"]["client"]["Shoal"] = 200
+        counted["off"]["classify"]["XGBoost"] = 100  # not the node's own
+        lines = self.printed(counted)
+        rows = {line[:44].strip(): line[44:].split() for line in lines if line[44:45] == " "}
+        self.assertEqual(rows["coordinator: Shoal"], ["1.040", "1.000", "1.000"])
+        self.assertEqual(rows["coordinator: gRPC"], ["–", "–", "–"])
+        self.assertEqual(rows["all"], ["1.212", "1.200", "1.000"])
+        goals = [line.split("  ")[-1].strip() for line in lines if "instructions of a request" in line]
+        self.assertEqual(goals, ["1.015, met", "1.060, NOT met"])
+
+    def test_bound(self):
+        counted = copy.deepcopy(self.other)
+        for count, verdict in ((103, "1.030, met"), (103.1, "1.031, NOT met")):
+            counted["off"]["coordinator"]["Shoal"] = count
+            (line,) = [line for line in self.printed(counted)
+                       if line.startswith("coordinator, not")]
+            self.assertTrue(line.endswith(f"≤ 1.03   {verdict}"), line)
+
+    def test_unusable_files(self):
+        for text, why in (("", "Expecting value"), ("[]", "not from --instructions --json"),
+                          ("{}", "not from --instructions --json: KeyError('off')"),
+                          (json.dumps({**self.other, "options": 5}), "not from"),
+                          (json.dumps({**self.other, "options": {"requests": 9}}),
+                           "counted with --requests 9, this run has 8: give both the same"),
+                          (json.dumps({**self.other, "on": {role: {"Shoal": "100"}
+                                                            for role in instructions.ROLES}}),
+                           "not from")):
+            with self.assertRaisesRegex(instructions.Unusable, re.escape(why)):
+                self.read(text)
+        with self.assertRaisesRegex(instructions.Unusable, "No such file"):
+            instructions.read_other("/nowhere/counted.json", self.options)
 
 
 class TestGoals(unittest.TestCase):
