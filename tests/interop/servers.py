@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Another server of models in Python beside a node of ours: the same model, two workers each, batches of
-up to 64 that wait 2 ms at most, called over HTTP with JSON by wrk. One serves at a time. Prints ratios;
-only a wrong answer fails, since machines differ.
+up to 64 that wait 2 ms at most. wrk calls both over HTTP with JSON; grpc_load calls ours over gRPC, which
+the others do not speak. One serves at a time. Prints ratios, and each goal with its verdict. Only a wrong
+answer fails, since machines differ.
 """
 
 import http.client
@@ -15,12 +16,14 @@ import unittest
 
 import peers
 
-sys.path.insert(0, str(peers.SOURCE / "tests" / "integration"))
+sys.path[:0] = [str(peers.SOURCE / "tests" / folder) for folder in ("integration", "bench")]
+from figures import FEW, LONE, MANY, VERDICTS, Goal, judge, ratio, short, wanted  # noqa: E402
+from programs import Client, Messages, Missing, Setting, floats, infer_request  # noqa: E402
 from shoal_fixture import BUILD, Shoald, children, node, pipeline, stage, wait_until  # noqa: E402
 from shoal_ports import free_port  # noqa: E402
 from shoal_rest import ANY_PORT, port_of  # noqa: E402
 
-OUTSTANDING = 1, 16, 128
+CASES = {LONE: 1, FEW: 16, MANY: 128}
 SECONDS = 4
 WORKERS, BATCH, WAIT_MS = 2, 64, 2
 UNITS = {"us": 1, "ms": 1e3, "s": 1e6}
@@ -32,6 +35,16 @@ OURS = "import numpy, shoal\n" + WEIGHTS + """
 def run(x: shoal.FP32[-1, 4]) -> {"y": shoal.FP32[-1, 3]}:
     return {"y": x @ W}
 """
+GOALS = [
+    *(Goal(f"cpu_{count}", "CPU of a request, theirs over HTTP ÷ ours over gRPC",
+           ratio("peer", case, "cpu_us", "theirs", "ours_grpc"), "least", 2)
+      for case, count in ((FEW, 16), (MANY, 128))),
+    *(Goal(f"rate_{count}", "requests/s over HTTP, ours ÷ theirs",
+           ratio("peer", case, "per_s", "ours", "theirs"), "least", 1)
+      for case, count in ((FEW, 16), (MANY, 128))),
+    Goal("p50_1", "p50 over HTTP, ours ÷ theirs", ratio("peer", LONE, "p50_us", "ours", "theirs"),
+         "most", 1 / 5),
+]
 
 
 def family(pid):
@@ -89,7 +102,7 @@ def run_wrk(port, path, body, outstanding, pid):
 
 def measure(port, path, body, read, pid):
     wait_until(lambda: answers(port, path, body, read), "the server to answer")
-    figures = {outstanding: run_wrk(port, path, body, outstanding, pid) for outstanding in OUTSTANDING}
+    figures = {case: run_wrk(port, path, body, count, pid) for case, count in CASES.items()}
     assert answers(port, path, body, read)
     return figures
 
@@ -110,16 +123,40 @@ def measure_theirs(code, arguments, path):
         print((peers.FOLDER / "service.log").read_text()[-4000:], flush=True)
 
 
-def measure_ours():
-    if not (BUILD / "lib" / "shoal" / "libpython_modelet.so").exists():
-        raise unittest.SkipTest("this build has no modelets in Python")
+def measure_grpc(setting, target, pid):
+    messages = Messages([infer_request("m", "x", [1, len(ROW)], ROW)], [floats(ANSWER)])
+    client = Client(setting, "grpc", target, messages)
+    figures = {}
+    for case, count in CASES.items():
+        line = client.measure(SECONDS, family(pid), count)
+        print(line, flush=True)
+        figures[case] = {"per_s": line["requests_per_s"], "p50_us": line["p50_us"],
+                         "cpu_us": line["server_cpu_us_per_request"]}
+    return figures
+
+
+def measure_ours(setting):
+    """Over HTTP, and over gRPC on a TCP port, as the others' HTTP is."""
     (peers.FOLDER / "ours.py").write_text(OURS)
     config = node(pipeline("m", stage("./ours.py", name="m", workers=WORKERS, batch_size=BATCH,
                                       batch_wait_ms=WAIT_MS), slots=256), http=ANY_PORT)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": ROW}]}
-    with Shoald(config, ["--no-pin"], folder=peers.FOLDER) as shoald:
-        return measure(port_of(shoald), "/v2/models/m/infer", body,
+    target = f"127.0.0.1:{free_port()}"
+    with Shoald(config, ["--no-pin", "--listen", target], folder=peers.FOLDER) as shoald:
+        http = measure(port_of(shoald), "/v2/models/m/infer", body,
                        lambda answer: answer["outputs"][0]["data"], shoald.pid)
+        return http, measure_grpc(setting, target, shoald.pid)
+
+
+def built():
+    """Skips everything, by name, if this build lacks a part."""
+    setting = Setting(BUILD, peers.FOLDER, "free")
+    try:
+        setting.program("bench", "grpc_load")
+        setting.program("lib", "shoal", "libpython_modelet.so")
+    except Missing as missing:
+        raise unittest.SkipTest(str(missing)) from None
+    return setting
 
 
 class Beside(unittest.TestCase):
@@ -131,25 +168,51 @@ class Beside(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.theirs = measure_theirs(cls.code, cls.arguments, cls.path)
-        cls.ours = measure_ours()
+        setting = built()
+        theirs = measure_theirs(cls.code, cls.arguments, cls.path)
+        ours, ours_grpc = measure_ours(setting)
+        cls.figures = {"theirs": theirs, "ours": ours, "ours_grpc": ours_grpc}
+        cells = {"peer": {name: {case: {figure: [value] for figure, value in of.items()}
+                                 for case, of in cases.items()}
+                          for name, cases in cls.figures.items()}}
+        cls.goals = {goal["name"]: goal for goal in judge({"free": cells}, GOALS)}
 
-    def note(self, outstanding):
-        theirs, ours = self.theirs[outstanding], self.ours[outstanding]
+    def note(self, case):
+        """Ours over HTTP to theirs; ours over gRPC to theirs."""
+        theirs, ours, grpc = (self.figures[name][case] for name in ("theirs", "ours", "ours_grpc"))
 
-        def ratio(name, unit, better):
-            return f"{unit} x{better:.2f} ({ours[name]:.0f} to {theirs[name]:.0f})"
-        self.detail = ", ".join((
-            ratio("per_s", "req/s", ours["per_s"] / theirs["per_s"]),
-            ratio("cpu_us", "CPU µs", ours["cpu_us"] / theirs["cpu_us"]),
-            ratio("p50_us", "p50 µs", ours["p50_us"] / theirs["p50_us"])))
-        self.detail += f"; load {os.getloadavg()[0]:.1f}"
+        def text(name, unit):
+            return (f"{unit} x{ours[name] / theirs[name]:.2f}, gRPC x{grpc[name] / theirs[name]:.2f} "
+                    f"({ours[name]:.0f}, {grpc[name]:.0f} to {theirs[name]:.0f})")
+        self.detail = "; ".join((text("per_s", "req/s"), text("cpu_us", "CPU µs"),
+                                 text("p50_us", "p50 µs"), f"load {os.getloadavg()[0]:.1f}"))
+
+    def note_goal(self, name):
+        """A goal without a value is a KeyError."""
+        goal = self.goals[name]
+        of = goal["placements"]["free"]
+        self.detail = f"{goal['text']}: wanted {wanted(goal)}: {short(of['value'])}{VERDICTS[of['met']]}"
 
     def check_1_outstanding(self):
-        self.note(1)
+        self.note(LONE)
 
     def check_16_outstanding(self):
-        self.note(16)
+        self.note(FEW)
 
     def check_128_outstanding(self):
-        self.note(128)
+        self.note(MANY)
+
+    def check_goal_cpu_16(self):
+        self.note_goal("cpu_16")
+
+    def check_goal_cpu_128(self):
+        self.note_goal("cpu_128")
+
+    def check_goal_p50_1(self):
+        self.note_goal("p50_1")
+
+    def check_goal_rate_16(self):
+        self.note_goal("rate_16")
+
+    def check_goal_rate_128(self):
+        self.note_goal("rate_128")
