@@ -5,10 +5,12 @@ the others do not speak. One serves at a time. Prints ratios, and each goal with
 answer fails, since machines differ.
 """
 
+import contextlib
 import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +55,16 @@ def family(pid):
     for one in found:
         found += children(one)
     return found
+
+
+def kill_family(process):
+    """Ends a process and all that descend from it. It is stopped first, or it might start others."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGSTOP)
+        for pid in reversed(family(process.pid)):
+            with contextlib.suppress(ProcessLookupError):  # it ended with its child
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 def cpu_seconds(pid):
@@ -117,9 +129,7 @@ def measure_theirs(code, arguments, path):
     try:
         return measure(port, path, {"x": ROW}, lambda answer: answer["y"], process.pid)
     finally:
-        for pid in reversed(family(process.pid)):
-            os.kill(pid, 9)
-        process.wait()
+        kill_family(process)
         print((peers.FOLDER / "service.log").read_text()[-4000:], flush=True)
 
 
