@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in README.md, docs/calling.md, docs/serving.md and shoal/modelet.h do what they say.
+"""The examples in README.md, docs/calling.md, docs/from-python.md, docs/serving.md and shoal/modelet.h do
+what they say.
 
 The console blocks between the markers are run as they stand, command by command in one shell; only
 the port is another. Each command must print the text below it. The README's modelet is
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+import numpy
 
 import shoal_fixture
 from shoal_ctl import shoalctl
@@ -42,6 +45,10 @@ def commands(console):
         while count < len(lines) and lines[count].startswith("    "):
             count += 1
         yield "\n".join(lines[:count]), "\n".join(lines[count:])
+
+
+WEIGHTS = numpy.array([[0, 2, 1], [1, 0, 2], [1, 0, 0], [2, 1, 0]], "f4")
+LABELS = [1, 2, 0]  # of the rows in test_from_python
 
 
 class TestDocuments(unittest.TestCase):
@@ -121,6 +128,23 @@ class TestDocuments(unittest.TestCase):
             node_.wait_log("mesh_session_begun")
         (nodes[1].folder / "digits.yaml").write_text(manifest)
         self.check_serving(text, nodes[1], 6)
+
+    @unittest.skipUnless((shoal_fixture.BUILD / "lib/shoal/libpython_modelet.so").exists(),
+                         "this build has no modelets in Python")
+    def test_from_python(self):
+        """Each service for Shoal gives the labels of the one model. The other servers' code compiles;
+        ./dev interop --only from_python runs it."""
+        for server in ("mosec", "litserve", "mpservice", "bentoml"):
+            with self.subTest(server), tempfile.TemporaryDirectory(prefix="shoal-python.") as name:
+                folder = pathlib.Path(name)
+                text = marked("docs/from-python.md", server)
+                theirs, *ours = re.findall(r"(?ms)^```python\n(.*?)^```", text)
+                compile(theirs, server, "exec")
+                for code in ours:
+                    (folder / re.match(r"# (\w+\.py)\n", code)[1]).write_text(code)
+                numpy.save(folder / "weights.npy", WEIGHTS)
+                with Shoald(block(text, "yaml"), folder=folder) as shoald:
+                    self.check_answer(shoald, "linear", "x=FP32[3,4]:1,0,0,0,0,1,0,0,0,0,1,1", LABELS)
 
     def compile(self, source):
         """A plug-in beside its source, without a warning but for arguments that it has to take."""

@@ -56,6 +56,8 @@ PARTS = (
          "mosec and a node serve the same model in Python: ours to theirs, and goals"),
     Part("litserve", ("litserve", "numpy"), ("wrk",),
          "LitServe and a node serve the same model in Python: ours to theirs, and goals"),
+    Part("from_python", ("mosec", "litserve", "mpservice", "bentoml", "numpy"), (),
+         "the four servers in docs/from-python.md run the services there"),
     Part("openapi", ("openapi-spec-validator", "jsonschema"), (), "the official validator of OpenAPI documents"),
     Part("rest", ("requests", "httpx", "aiohttp"), ("curl",), "general HTTP clients"),
     Part("onnxruntime", ("onnxruntime",), (),
