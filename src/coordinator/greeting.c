@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coordinator/greeting.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,10 +15,10 @@
 #include "ipc/spec.h"
 
 enum {
-    LITERALS_MAX = 16,     /* elements that are written one by one */
-    SEQUENCE_MAX = 100000, /* elements that `seq` may write */
-    LINE_MAX_BYTES = 1000, /* the log's lines end there */
+    LITERALS_MAX = 16,        /* elements that are written one by one */
+    COMMAND_BYTES_MAX = 1500, /* so that it fits a line of the log, as JSON too */
 };
+static_assert(COMMAND_BYTES_MAX < LOG_LINE_BYTES_MAX * 3 / 4, "room for escapes");
 
 /* ---- tensors ---- */
 
@@ -59,23 +60,22 @@ put_tensors(struct bytes *out, const struct handshake_tensor *tensors, uint32_t 
 
 /* ---- a command that calls the model ---- */
 
-/* The elements of a tensor whose free dimensions are 1; 0: more than can be written. */
+/* The elements of a tensor whose free dimensions are 1; INT64_MAX: at least as many. */
 static int64_t
 elements_of(const struct handshake_tensor *tensor)
 {
     int64_t elements = 1;
     for (uint32_t i = 0; i < tensor->rank; i++) {
         int64_t dimension = tensor->shape[i] < 0 ? 1 : tensor->shape[i];
-        if (dimension == 0 || elements > SEQUENCE_MAX / dimension)
-            return 0;
-        elements *= dimension;
+        if (__builtin_mul_overflow(elements, dimension, &elements))
+            return INT64_MAX;
     }
     return elements;
 }
 
 /* An element as JSON; NULL: JSON has none of this type. */
 static const char *
-literal_of(uint32_t datatype)
+literal_of(uint32_t datatype, int64_t elements)
 {
     switch (datatype) {
     case SHOAL_BOOL: return "false";
@@ -83,31 +83,29 @@ literal_of(uint32_t datatype)
     case SHOAL_FP16:
     case SHOAL_BF16:
     case SHOAL_DATATYPE_ANY: return NULL;
-    default: return "0";
+    default: return elements > LITERALS_MAX ? "1" : "0";
     }
 }
 
-/* False: it cannot be written in a line. */
-static bool
+/* A long list is made by the shell: one argument of a command holds at most 128 KiB. The text is
+ * within single quotes before and after it. */
+static void
 put_data(struct bytes *out, const struct handshake_tensor *tensor)
 {
-    const char *literal = literal_of(tensor->datatype);
     int64_t elements = elements_of(tensor);
-    if (literal == NULL || elements == 0)
-        return false;
+    const char *literal = literal_of(tensor->datatype, elements);
     if (elements > LITERALS_MAX) {
-        if (literal[0] != '0' || shoal_datatype_bytes(tensor->datatype) < sizeof(float))
-            return false;
-        bytes_put_text(out, "'$(seq -s, ");
+        bytes_put_text(out, "'; yes '");
+        bytes_put_text(out, literal);
+        bytes_put_text(out, "' | head -n ");
         put_number(out, elements);
-        bytes_put_text(out, ")'");
-        return true;
+        bytes_put_text(out, " | paste -sd, -; printf %s '");
+        return;
     }
     for (int64_t i = 0; i < elements; i++) {
         bytes_put_text(out, i > 0 ? ", " : "");
         bytes_put_text(out, literal);
     }
-    return true;
 }
 
 /* Within single quotes of a shell. */
@@ -140,14 +138,10 @@ put_path(struct bytes *out, const char *id)
     }
 }
 
-static bool
-put_command(struct bytes *out, const char *http, const struct oip_model_info *info)
+static void
+put_body(struct bytes *out, const struct oip_model_info *info)
 {
-    bytes_put_text(out, "  curl -s http://");
-    bytes_put_text(out, http);
-    bytes_put_text(out, "/v2/models/");
-    put_path(out, info->name);
-    bytes_put_text(out, "/infer --json '{\"inputs\": [");
+    bytes_put_text(out, "'{\"inputs\": [");
     for (uint32_t i = 0; i < info->input_count; i++) {
         const struct handshake_tensor *tensor = &info->inputs[i];
         bytes_put_text(out, i > 0 ? ", {\"name\": " : "{\"name\": ");
@@ -157,12 +151,74 @@ put_command(struct bytes *out, const char *http, const struct oip_model_info *in
         bytes_put_text(out, "\", \"shape\": ");
         put_shape(out, tensor, 1);
         bytes_put_text(out, ", \"data\": [");
-        if (!put_data(out, tensor))
-            return false;
+        put_data(out, tensor);
         bytes_put_text(out, "]}");
     }
     bytes_put_text(out, "]}'");
-    return info->input_count > 0 && out->used < LINE_MAX_BYTES;
+}
+
+static void
+put_curl(struct bytes *out, const char *http, const char *id)
+{
+    bytes_put_text(out, "curl -s http://");
+    bytes_put_text(out, http);
+    bytes_put_text(out, "/v2/models/");
+    put_path(out, id);
+    bytes_put_text(out, "/infer --json ");
+}
+
+static void
+put_command(struct bytes *out, const char *http, const struct oip_model_info *info)
+{
+    bool is_piped = false;
+    for (uint32_t i = 0; i < info->input_count; i++)
+        is_piped = is_piped || elements_of(&info->inputs[i]) > LITERALS_MAX;
+    if (is_piped) {
+        bytes_put_text(out, "{ printf %s ");
+        put_body(out, info);
+        bytes_put_text(out, "; } | ");
+        put_curl(out, http, info->name);
+        bytes_put_text(out, "@-");
+    } else {
+        put_curl(out, http, info->name);
+        put_body(out, info);
+    }
+}
+
+/* The bytes that a tensor takes in a message: of its JSON, or of its elements if they are more. */
+static uint64_t
+message_bytes_of(const struct handshake_tensor *tensor)
+{
+    uint64_t bytes;
+    int64_t elements = elements_of(tensor);
+    uint64_t each = strlen(literal_of(tensor->datatype, elements)) + strlen(",");
+    if (each < shoal_datatype_bytes(tensor->datatype))
+        each = shoal_datatype_bytes(tensor->datatype);
+    return __builtin_mul_overflow((uint64_t)elements, each, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* Writes why there is no command; nothing if there can be one. */
+static void
+put_obstacle(struct bytes *out, uint64_t message_bytes_max, const struct oip_model_info *info)
+{
+    uint64_t room = message_bytes_max - COMMAND_BYTES_MAX;
+    if (info->input_count == 0)
+        bytes_put_text(out, "the model declares no inputs");
+    for (uint32_t i = 0; i < info->input_count && out->used == 0; i++) {
+        const struct handshake_tensor *tensor = &info->inputs[i];
+        if (tensor->datatype == SHOAL_DATATYPE_ANY) {
+            bytes_put_text(out, "the model takes any datatype as ");
+            put_quoted(out, tensor->name);
+        } else if (literal_of(tensor->datatype, 0) == NULL) {
+            bytes_put_text(out, "JSON has no ");
+            bytes_put_text(out, datatype_name(tensor->datatype));
+            bytes_put_text(out, ", send it as binary data");
+        } else if (message_bytes_of(tensor) > room) {
+            bytes_put_text(out, "the input is larger than `message_mib`");
+        } else {
+            room -= message_bytes_of(tensor);
+        }
+    }
 }
 
 static void
@@ -174,10 +230,32 @@ put_line(struct bytes *line)
 }
 
 static void
-greet_model(struct greeting *greeting, const struct oip_model_info *info)
+greet_command(const struct greeting *greeting, const struct oip_model_info *info)
 {
     struct bytes line = {0};
     struct bytes command = {0};
+    struct bytes obstacle = {0};
+    put_obstacle(&obstacle, greeting->message_bytes_max, info);
+    if (obstacle.used == 0)
+        put_command(&command, greeting->http, info);
+    if (command.used > COMMAND_BYTES_MAX)
+        bytes_put_text(&obstacle, "it would be too long");
+    bytes_put_text(&line, obstacle.used == 0 ? "  " : "  (no command: ");
+    if (obstacle.used == 0)
+        bytes_put(&line, command.data, command.used);
+    else
+        bytes_put(&line, obstacle.data, obstacle.used);
+    bytes_put_text(&line, obstacle.used == 0 ? "" : ")");
+    line.failed = line.failed || command.failed || obstacle.failed;
+    put_line(&line);
+    bytes_fini(&command);
+    bytes_fini(&obstacle);
+}
+
+static void
+greet_model(struct greeting *greeting, const struct oip_model_info *info)
+{
+    struct bytes line = {0};
     if (greeting->models++ >= GREETED_MODELS_MAX)
         return;
     bytes_put_text(&line, info->name);
@@ -186,10 +264,8 @@ greet_model(struct greeting *greeting, const struct oip_model_info *info)
     bytes_put_text(&line, " -> ");
     put_tensors(&line, info->outputs, info->output_count);
     put_line(&line);
-    if (greeting->http != NULL && put_command(&command, greeting->http, info))
-        put_line(&command);
-    else
-        bytes_fini(&command);
+    if (greeting->http != NULL)
+        greet_command(greeting, info);
     if (greeting->models == GREETED_MODELS_MAX)
         log_plain("Further models are not announced here; `shoalctl model list` shows all.");
 }
@@ -234,7 +310,8 @@ greeting_start(struct greeting *greeting, const struct config *config,
                struct model_registry *registry, struct pipeline *const *pipelines, uint32_t count)
 {
     *greeting = (struct greeting){.registry = registry,
-                                  .http = config->http.count > 0 ? config->http.items[0] : NULL};
+                                  .http = config->http.count > 0 ? config->http.items[0] : NULL,
+                                  .message_bytes_max = config->message_bytes_max};
     bool has_fixed = false;
     greet_addresses(greeting, config);
     for (uint32_t i = 0; i < count; i++) {

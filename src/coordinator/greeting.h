@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shows the user who ran `shoald serve` where the node answers and, of each model that is loaded,
- * its tensors and a command that calls it. Lines go to the log's writer, so nobody waits for the
- * reader. Loop thread.
+ * its tensors and a command that calls it, or why there is none. Lines go to the log's writer, so
+ * nobody waits for the reader. Loop thread.
  */
 #pragma once
 
@@ -18,7 +18,8 @@ struct pipeline;
 struct greeting {
     struct model_registry *registry;
     const char *http; /* "127.0.0.1:8008"; NULL: REST is not served */
-    uint32_t models;  /* announced */
+    uint64_t message_bytes_max;
+    uint32_t models; /* announced */
 };
 
 /* Call once the node is ready. Prints where it serves and the models of pipelines that have only

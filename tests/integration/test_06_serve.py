@@ -37,7 +37,7 @@ class TestServe(unittest.TestCase):
 
     def paste(self, shoald, model):
         """The answer to the command that was printed for a model."""
-        command = shoald.wait_log(f"^  (curl .*/v2/models/{model}/infer .*)$").group(1)
+        command = shoald.wait_log(fr"^  ((?:curl|{{) .*/v2/models/{model}/infer .*)$").group(1)
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=WAIT_SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
@@ -67,6 +67,48 @@ class TestServe(unittest.TestCase):
             self.assertEqual(self.paste(shoald, "exclusive-or")["model_name"], "exclusive-or")
             value, = self.paste(shoald, "bst")["outputs"][0]["data"]
             self.assertAlmostEqual(value, shoal_boosters.answers(3)[0], places=5)
+
+    def code(self, name, inputs):
+        """A file whose model answers the elements and the sum of all its inputs."""
+        names = re.findall(r"(\w+):", inputs)
+        (self.folder / f"{name}.py").write_text(
+            "import numpy, shoal\n\n\nclass Model:\n"
+            f"    def run(self, {inputs}) -> {{'y': shoal.FP64[2]}}:\n"
+            f"        x = numpy.concatenate([x.ravel() for x in [{', '.join(names)}]])\n"
+            "        if x.dtype == object:\n"
+            "            x = numpy.array([len(text) for text in x])\n"
+            "        return {'y': numpy.array([x.size, x.sum()], float)}\n")
+        return f"{name}.py"
+
+    def test_commands_of_any_size(self):
+        """Also those that are longer than a shell passes in one argument."""
+        models = {
+            "few": ("x: shoal.UINT8[-1, 16]", [16, 0]),
+            "image": ("x: shoal.FP32[-1, 3, 224, 224]", [150528, 150528]),
+            "large": ("x: shoal.INT64[1000000]", [1e6, 1e6]),
+            "pixels": ("x: shoal.UINT8[-1, 28, 28]", [784, 784]),
+            "shorts": ("x: shoal.INT16[27648]", [27648, 27648]),
+            "flags": ("x: shoal.BOOL[784]", [784, 0]),
+            "texts": ("x: shoal.BYTES[784]", [784, 784 * len("text")]),
+            "several": ("x: shoal.UINT8[784], y: shoal.FP32[2, 1], z: shoal.INT32[17]", [803, 801])}
+        files = [self.code(name, inputs) for name, (inputs, _) in models.items()]
+        with Serve(self.folder, "--workers", 1, *files) as shoald:
+            for name, (_, wanted) in models.items():
+                with self.subTest(name):
+                    self.assertEqual(self.paste(shoald, name)["outputs"][0]["data"], wanted)
+            self.assertRegex(shoald.stderr, "(?m)^  curl .*/few/infer ")
+
+    def test_models_without_a_command(self):
+        """A line says why."""
+        models = {"half": ("x: shoal.FP16[-1, 4]", "JSON has no FP16, send it as binary data"),
+                  "huge": ("x: shoal.INT64[2097152]", "the input is larger than `message_mib`"),
+                  "free": ("**inputs", "the model declares no inputs"),
+                  "much": (", ".join(f"tensor_{i}: shoal.FP32[17]" for i in range(16)), "it would be too long")}
+        files = [self.code(name, inputs) for name, (inputs, _) in models.items()]
+        with Serve(self.folder, "--workers", 1, *files) as shoald:
+            shoald.wait_log("^A changed file is read by `shoalctl reload`")  # the last line of all
+            for name, (_, reason) in models.items():
+                self.assertRegex(shoald.stderr, f"(?m)^{name}: .*\n  \\(no command: {reason}\\)$")
 
     def ask(self, shoald, model, features, outputs):
         """The outputs that were asked for, as in the printed command."""
