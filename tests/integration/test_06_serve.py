@@ -165,6 +165,9 @@ class TestServe(unittest.TestCase):
         self.booster(models / "flat.json", 1)
         (models / "xor.mlp").write_bytes((EXAMPLES / "mlp/xor.mlp").read_bytes())
         (models / "README.md").write_text("not a model")
+        (models / "set").mkdir()
+        self.booster(models / "set/model.json", 4)
+        (models / "set/config.pbtxt").write_text("dynamic_batching {}")
         with Serve(self.folder, "models") as shoald:
             self.assertNotIn("shoalctl reload", shoald.stderr)
             self.assertEqual(self.paste(shoald, "xor")["outputs"][0]["name"], "xor")
@@ -177,6 +180,7 @@ class TestServe(unittest.TestCase):
             self.booster(models / "last.json", 3)
             self.paste(shoald, "last")  # all pipelines have looked since
             self.assertEqual(shoald.stderr.count('model="broken.ubj"'), 1)
+            self.assertEqual(shoald.stderr.count("model_settings_ignored"), 1)
 
     def serve(self, *arguments):
         done = subprocess.run([BIN / "shoald", "serve", *map(str, arguments)], capture_output=True,

@@ -168,16 +168,16 @@ complain(struct model_directory *directory, struct directory_entry *entry, const
               directory->options.id != NULL ? directory->options.id : entry->name, text);
 }
 
-/* Logs the ignored members of a model's sidecars, once for each version of it. */
+/* Logs the members of a listed model's sidecars that have no effect. Once for each version of it:
+ * the same one is not listed again. */
 static void
-say_ignored(const struct model_directory *directory, const struct directory_entry *entry)
+say_ignored(const struct model_directory *directory, const struct directory_change *change)
 {
-    for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS; kind++) {
-        const char *ignored = directory->seen.sidecar.ignored[kind];
-        if (ignored[0] != '\0' && entry->version != directory->seen.version)
+    for (enum sidecar_kind kind = 0; kind < SIDECAR_KINDS; kind++)
+        if (change->sidecar.ignored[kind][0] != '\0')
             log_warn("model_settings_ignored pipeline=%s model=\"%s\" file=%s members=\"%s\"",
-                     directory->options.pipeline, entry->name, sidecar_files[kind], ignored);
-    }
+                     directory->options.pipeline, change->name, sidecar_files[kind],
+                     change->sidecar.ignored[kind]);
 }
 
 /* ---- handing over ---- */
@@ -209,6 +209,8 @@ learn(struct model_directory *directory, struct directory_change *change)
                     (entry->listed || change->listing == LISTING_DONE);
     entry->version_is_listed = change->what == CHANGE_LIST && change->listing == LISTING_DONE;
     entry->unsettled = change->listing == LISTING_LATER;
+    if (entry->version_is_listed)
+        say_ignored(directory, change);
     if (change->listing == LISTING_REFUSED)
         complain(directory, entry, change->error.text);
 }
@@ -406,7 +408,6 @@ list(struct model_directory *directory, struct directory_entry *entry)
     memcpy(change->type, directory->seen.type, sizeof(change->type));
     change->release_count = directory->seen.release_count;
     change->sidecar = directory->seen.sidecar;
-    say_ignored(directory, entry);
     if (change->release_count > 0) {
         size_t bytes = change->release_count * sizeof(struct look_release);
         change->releases = malloc(bytes);
