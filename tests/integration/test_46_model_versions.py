@@ -252,6 +252,23 @@ class TestVersions(unittest.TestCase):
         self.put("m/3", 3)
         self.wait_answer((3, "3"))
 
+    def test_most_rows(self):
+        """`max_batch_size` of the file limits the rows of a request, until the file has another."""
+        self.put("m/1", 1)
+        self.settings("max_batch_size: 2")
+        self.start()
+        self.assertEqual(self.ask(), (1, "1"))
+
+        def rows(count):
+            body = {"inputs": [{"name": "features", "datatype": "FP32", "shape": [count, 1],
+                                "data": count * [0]}]}
+            answer = self.rest("m/infer", body)
+            return answer if isinstance(answer, int) else len(answer["outputs"][0]["data"])
+        self.assertEqual((rows(2), rows(3)), (2, 400))
+        self.settings("max_batch_size: 3")
+        wait_until(lambda: rows(3) == 3, "three rows")
+        self.assertEqual(rows(4), 400)
+
     def test_mlserver_settings(self):
         (self.root / "m").rmdir()
         self.put("m", 1)

@@ -18,11 +18,13 @@ import shoal_fixture
 from shoal_client import Client, failure, outcome
 from shoal_ctl import shoalctl
 from shoal_fixture import Shoald, node, pipeline, stage, wait_until
+from shoal_metrics import Scrape, metrics_port
 
 
 def boosters(**keys):
     return node(pipeline("boosters", stage("libxgboost_modelet.so", workers=2),
-                         models={"root": "models", "memory_mib": 256, **keys}, slots=64))
+                         models={"root": "models", "memory_mib": 256, **keys}, slots=64),
+                metrics="127.0.0.1:0")
 
 
 class TestDirectory(unittest.TestCase):
@@ -204,6 +206,8 @@ class TestDirectory(unittest.TestCase):
     def wait_outdated(self, count):
         self.shoald.wait_stat("boosters", lambda stat: stat["models_outdated"] == count,
                               f"{count} models that serve an old version")
+        scrape = Scrape(metrics_port(self.shoald))
+        self.assertEqual(scrape["shoal_pipeline_models_outdated", {"pipeline": "boosters"}], count)
 
     def test_a_file_that_is_no_model_any_more(self):
         """As with `shoald serve`: pipelines of one root, and the format decides which takes a model."""
