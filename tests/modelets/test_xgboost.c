@@ -506,6 +506,19 @@ sample_predicts_right(void)
     shoal_harness_close(harness);
 }
 
+/* The oldest that writes JSON, the oldest that writes UBJSON, and the newest whose base score is a
+ * number. */
+TEST_CASE(test_files_of_other_versions_predict_the_same)
+{
+    static const char *const names[] = {"xgboost-1.0.json", "xgboost-1.6.ubj", "xgboost-3.0.json",
+                                        "xgboost-3.0.ubj"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        sample_read(names[i]);
+        rig_write("a-model", file, file_size);
+        sample_predicts_right();
+    }
+}
+
 /* An older library takes such a file, and adds another base score to each prediction. */
 TEST_CASE(test_a_newer_file_is_refused_or_predicts_the_same)
 {
