@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The onnx modelet with the newest ONNX Runtime in a Python package, as on a system that has none:
-the suites of the modelet, and answers that are the package's own."""
+the suites of the modelet, answers that are the package's own, and what docs/serve.md has one type."""
 
+import json
 import os
 import pathlib
+import re
+import shutil
+import socket
 import subprocess
+import sys
 import unittest
 
 import numpy as np
@@ -45,6 +50,30 @@ class OnnxRuntime(unittest.TestCase):
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=peers.SECONDS, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         np.testing.assert_array_equal(np.array(eval(done.stdout), np.float32), wanted)
+
+    def check_documented_commands(self):
+        """From pip to the answer to the command that the node prints."""
+        text = (peers.SOURCE / "docs/serve.md").read_text()
+        install, serve = re.findall("^    (pip install .* onnxruntime|.* shoald serve model.onnx)$", text, re.M)
+        shutil.copy(BUILD / "examples/onnx/xor.onnx", peers.FOLDER / "model.onnx")
+        path = f"{pathlib.Path(sys.executable).parent}:{BUILD / 'bin'}:{os.environ['PATH']}"
+        place = {"cwd": peers.FOLDER, "env": {**os.environ, "PATH": path}, "stdin": subprocess.DEVNULL}
+        subprocess.run(install, shell=True, check=True, **place)
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+            http, grpc = one.getsockname()[1], two.getsockname()[1]
+        options = f"--http-port {http} --grpc-port {grpc} --metrics-port 0 --dashboard-port 0 --counters counters"
+        with subprocess.Popen(f"exec timeout {peers.SECONDS} env {serve} {options}",
+                              shell=True, stderr=subprocess.PIPE, text=True, **place) as node:
+            said = [next(node.stderr, "")]
+            while said[-1] and not said[-1].startswith("  curl "):
+                said.append(next(node.stderr, ""))
+            self.assertNotEqual(said[-1], "", f"no command was printed: {said}")
+            answer = subprocess.run(said[-1], shell=True, check=True, capture_output=True, **place).stdout
+            node.terminate()
+        output, = json.loads(answer)["outputs"]
+        session = onnxruntime.InferenceSession(str(BUILD / "examples/onnx/xor.onnx"))
+        wanted, = session.run(None, {"bits": np.zeros((1, 2), np.float32)})
+        np.testing.assert_array_equal(np.array(output["data"], np.float32), wanted.ravel())
 
 
 # With the system's Python, as the fixtures need it.
