@@ -305,6 +305,8 @@ generator_run(const struct python *self, const struct signature *signature,
     item->status = SHOAL_OK;
     if (said != Py_None)
         outputs_put(signature, self->host, group, said);
+    else if (self->host->cancelled(item))
+        item->status = SHOAL_CANCELLED; /* an answer that it gave up must not seem whole */
     Py_DECREF(said);
     return SHOAL_OK;
 }

@@ -95,10 +95,11 @@ class PythonTest(unittest.TestCase):
 
 
 class TestPieces(PythonTest):
-    def pieces(self, *tensors):
+    def pieces(self, *tensors, **fields):
         """(the outputs or the error, whether it is the last) of each message."""
         request, stub = self.client.stub("ModelStreamInfer", kind="stream_stream")
-        messages = stub(iter([request(**self.client.infer_fields("code", tensors))]), timeout=WAIT_SECONDS)
+        asked = request(**self.client.infer_fields("code", tensors, **fields))
+        messages = stub(iter([asked]), timeout=WAIT_SECONDS)
         return [(message.error_message or outputs(message.infer_response),
                  message.infer_response.parameters["triton_final_response"].bool_param) for message in messages]
 
@@ -157,6 +158,34 @@ class TestPieces(PythonTest):
         call.cancel()
         self.shoald.wait_log(f"worker_said .*closed with {VIEW_BYTES}")
         self.shoald.wait_all_returned("code")
+
+    def test_deadline(self):
+        """The generator is closed at the piece behind it, or notices it and ends: the answer is cut."""
+        self.start("""
+            import threading
+            pause = threading.Event()
+            def run(x, how: shoal.BYTES[1]):
+                how = how[0].decode()
+                try:
+                    while how == "yields":
+                        yield {"y": x}
+                        pause.wait(0.01)
+                    yield {"y": x}
+                    while not shoal.cancelled():
+                        pass
+                finally:
+                    print("closed", how)
+            """)
+        for how in "yields", "waits":
+            for timeout_us in 300_000, 3_000_000, 30_000_000:  # it must begin earlier
+                *pieces, (text, final) = self.pieces(
+                    floats([1]), texts("how", how), parameters={"timeout": {"int64_param": timeout_us}})
+                if pieces:
+                    break
+            self.assertTrue(final)
+            self.assertRegex(text, f"deadline.*{len(pieces)} pieces")
+            self.shoald.wait_log(f"worker_said .*closed {how}")
+            self.shoald.wait_all_returned("code")
 
     def test_cancelled(self):
         """A run that yields nothing learns it, also on a thread of its own; so does one of a batch, if
