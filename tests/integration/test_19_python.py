@@ -29,6 +29,8 @@ DATATYPES = {"BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT
              "FP32": "<f4", "FP64": "<f8"}
 HEADER = "import numpy, shoal, sys, os\n"
 VIEW_BYTES = 64 << 10  # from here on a tensor is not copied: examples/python/memory.c
+IN_ARENA = "^\\S+ r--s .*/memfd:"  # lines of /proc/PID/maps
+OWN = "^\\S+ r(--|w-)p 00000000 00:00 0"
 
 
 def tensor(name, values, datatype):
@@ -485,6 +487,45 @@ class TestKept(PythonTest):
         """Not copied before the run: the pages of the arena are mapped once more."""
         self.keep(2 * VIEW_BYTES // 4)
 
+    def start_where(self, decorator="", **keys):
+        """Says, in the first of as many texts as x has rows, what x lies in, then what the first x lies
+        in now."""
+        self.start("""
+            kept = []
+            def where(x):
+                address = x.__array_interface__["data"][0]
+                for line in open("/proc/self/maps"):
+                    first, end = (int(one, 16) for one in line.split()[0].split("-"))
+                    if first <= address < end:
+                        return line
+            class Model:
+                {decorator}
+                def run(self, x: shoal.UINT8[-1]) -> {"y": shoal.BYTES[-1]}:
+                    kept.append(x)
+                    return {"y": [where(x) + where(kept[0])] + [""] * (len(x) - 1)}
+            """.replace("{decorator}", decorator), sandbox_allow=["reading"], **keys)
+
+    def start_asking(self, count):
+        return self.client.start_raw("code", tensor("x", numpy.zeros(count), "UINT8"))
+
+    def where(self, count):
+        return outputs(self.start_asking(count).result())["y"][0].decode().splitlines()
+
+    def test_large_lie_in_the_arena(self):
+        """Mapped read-only; what is smaller or kept lies in memory of the process."""
+        self.start_where()
+        self.assertRegex(self.where(2 * VIEW_BYTES)[0], IN_ARENA)
+        now, kept = self.where(VIEW_BYTES)
+        self.assertRegex(now, IN_ARENA)
+        self.assertRegex(kept, OWN)
+        self.assertRegex(self.where(VIEW_BYTES - 1)[0], OWN)
+
+    def test_stacked_are_copied(self):
+        self.start_where("@shoal.batched", batch_size=2, batch_wait="fixed", batch_wait_ms=60000)
+        first, second = (self.start_asking(2 * VIEW_BYTES) for _ in range(2))
+        said = b"".join(text for one in (first, second) for text in outputs(one.result())["y"])
+        self.assertRegex(said.decode(), OWN)
+
     def test_large_and_dropped_maps_nothing(self):
         """Views come and go without a trace: neither mappings nor memory."""
         self.start(self.CODE)
@@ -607,6 +648,26 @@ class TestFaults(PythonTest):
                 (f"open({str(self.folder / 'new')!r}, 'w')", b"PermissionError"),
                 ("import socket; socket.socket()", b"PermissionError")]:
             self.assertEqual(self.infer(texts("do", do))["y"], [outcome], do)
+
+    def test_folders_that_it_may_read(self):
+        """Its own and the configuration's, but none beside them."""
+        for name in "mine", "configured", "beside":
+            (self.folder / name).mkdir()
+            (self.folder / name / "text").write_text("read me")
+        self.write("""
+            def run(path: shoal.BYTES[1]):
+                try:
+                    return {"y": open(path[0].decode()).read()}
+                except OSError as error:
+                    return {"y": type(error).__name__}
+            """, "mine/code.py")
+        self.shoald = self.enterContext(Shoald(
+            node(pipeline("code", stage("../mine/code.py", name="code"), slots=8)),
+            folder=self.folder / "configured"))
+        self.client = self.enterContext(Client(self.shoald.target))
+        for name, outcome in ("mine", b"read me"), ("configured", b"read me"), ("beside", b"PermissionError"):
+            path = texts("path", str(self.folder / name / "text"))
+            self.assertEqual(self.infer(path)["y"], [outcome], name)
 
     def test_a_forked_child_does_not_answer_too(self):
         self.start("""

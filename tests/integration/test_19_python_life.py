@@ -6,6 +6,7 @@ scikit-learn's pickles; `shoald serve`; the examples. ctest: timeout=300
 """
 
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from shoal_client import Client, failure
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import (BIN, BUILD, EXAMPLES, SOURCE, WAIT_SECONDS, Shoald, node, pipeline,
                            run_shoald, stage, wait_until)
+from shoal_serve import Serve
 from test_19_python import PythonTest, floats, outputs, tensor
 
 PYTHON = "/usr/bin/python3"  # of the library, even if another is first in the path
@@ -153,6 +155,24 @@ class TestLife(PythonTest):
         packages.parent.rename(packages.parents[1] / "python2.7")
         self.check_refused(code, "make it with the Python of this modelet, python3",
                            env={"VIRTUAL_ENV": "venv"})
+
+
+class TestServe(PythonTest):
+    def check(self, path, inputs, name, values):
+        """The service that `shoald serve` starts, not the configuration that it prints."""
+        with Serve(self.folder, path) as shoald, Client(shoald.target) as client:
+            said = outputs(client.infer_raw(pathlib.Path(path).stem, inputs))
+            self.assertEqual(list(said[name]), values)
+
+    def test_code(self):
+        self.write("@shoal.batched\ndef run(x: shoal.FP32[-1]): return {'y': x * 2}", "twice.py")
+        self.check("twice.py", floats([1, 2]), "y", [2, 4])
+
+    @unittest.skipUnless(has_sklearn(), "there is no python3-sklearn")
+    def test_pickle(self):
+        subprocess.run([PYTHON, SOURCE / "examples/python/make.py", self.folder / "iris.joblib"],
+                       check=True, timeout=WAIT_SECONDS)
+        self.check("iris.joblib", tensor("features", [[5.1, 3.5, 1.4, .2]], "FP64"), "label", [0])
 
 
 @unittest.skipUnless(has_sklearn(), "there is no python3-sklearn")
