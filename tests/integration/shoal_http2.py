@@ -91,8 +91,9 @@ class Http2:
             self.rooms[0] -= count
             self.rooms[stream] -= count
 
-    def open_window(self, stream):
-        self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 65535)))
+    def open_window(self, stream, count=65535):
+        """0: the connection's, which all streams use up."""
+        self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", count)))
 
     def is_open(self):
         """Reads what has come, without waiting; whether the other side has kept the connection."""
@@ -149,6 +150,16 @@ class Http2:
             kind, flags, _, payload = self.read_frame()
             if kind == SETTINGS and not flags & ACK:
                 return dict(struct.iter_unpack(">HI", payload))
+
+    def read_data(self, stream, count):
+        """Reads until at least so many bytes of the stream have come, and answers pings."""
+        data = b""
+        while len(data) < count:
+            kind, flags, of, payload = self.read_frame()
+            self.answer_ping(kind, flags, of, payload)
+            if of == stream and kind == DATA:
+                data += payload
+        return data
 
     def wait_end(self, stream):
         """Reads until the stream has ended, and answers pings; the data that came."""

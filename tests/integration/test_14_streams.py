@@ -17,9 +17,23 @@ import shoal_fixture
 from shoal_client import Client, failure
 from shoal_fixture import (EXAMPLES, WAIT_SECONDS, Shoald, node, pipeline, stage, wait_until)
 from shoal_http2 import Http2
-from shoal_streams import ANSWER, ENDLESS, FAIL, PATH, Stream, emission, is_final, repeat, words
+from shoal_metrics import Scrape, metrics_port
+from shoal_streams import (ANSWER, ENDLESS, FAIL, PATH, WAIT, WIDE, Stream, emission, is_final, repeat,
+                           words)
 
 INNOCENTS = 20  # answers that others get meanwhile
+TRICKLE_BYTES = 1024
+
+
+def grpc_messages(data, kind):
+    """The messages of a stream's whole data."""
+    found = []
+    while data:
+        compressed, size = struct.unpack_from(">BI", data)
+        assert not compressed
+        found.append(kind.FromString(data[5:5 + size]))
+        data = data[5 + size:]
+    return found
 
 
 class TestStreams(unittest.TestCase):
@@ -31,9 +45,12 @@ class TestStreams(unittest.TestCase):
             pipeline("joined", stage(EXAMPLES / "stream" / "librepeat.so", collect="concat"), slots=16),
             pipeline("probe", stage("libprobe.so", **probe), slots=32, stream_mib=1),
             pipeline("bare", stage("libprobe.so"), slots=8, stream_mib=0),
+            pipeline("brief", stage("libprobe.so"), slots=8, default_timeout_ms=500),
+            pipeline("first", stage("libfirst_header.so"), slots=8),
+            pipeline("undeclared", stage("libundeclared.so"), slots=8),
             pipeline("echo", stage("libecho.so"), slots=256),  # enough to be shared
             pipeline("two", stage("libprobe.so", "a", collect="last"), stage("libecho.so", "b"), slots=8),
-            listen=["127.0.0.1:0"], send_timeout_ms=2000)
+            listen=["127.0.0.1:0"], metrics="127.0.0.1:0", send_timeout_ms=2000)
         cls.shoald = cls.enterClassContext(Shoald(config))
         cls.client = cls.enterClassContext(Client(cls.shoald.target))
 
@@ -80,12 +97,14 @@ class TestStreams(unittest.TestCase):
         message, = stream.read_all()
         self.assertEqual([output.name for output in message.infer_response.outputs], ["IDX"])
 
-    def test_a_modelet_without_pieces(self):
-        stream = self.stream()
-        stream.send("echo", ("x", "INT8", [3], b"abc"), id="1")
-        message, = stream.read_all()
-        self.assertEqual(message.infer_response.raw_output_contents, [b"abc"])
-        self.assertTrue(is_final(message))
+    def test_modelets_without_pieces(self):
+        """Also one that was compiled before there were pieces."""
+        for name in ("echo", "first"):
+            stream = self.stream()
+            stream.send(name, ("x", "INT8", [3], b"abc"), id="1")
+            message, = stream.read_all()
+            self.assertEqual(message.infer_response.raw_output_contents, [b"abc"])
+            self.assertTrue(is_final(message))
 
     def test_many_requests_at_once(self):
         """Each answer's pieces keep their order beside other messages."""
@@ -116,6 +135,20 @@ class TestStreams(unittest.TestCase):
     def test_no_request(self):
         self.assertEqual(self.stream().read_all(), [])
 
+    def test_metrics(self):
+        """Of a stream that lives, beside those that have ended."""
+        pieces = self.stat()["pieces"] + 3
+        stream = self.stream()
+        stream.send("probe", emission(3, WAIT))
+        self.shoald.wait_stat("probe", lambda stat: stat["streams"] == 1 and stat["pieces"] == pieces,
+                              "stream and pieces to be counted")
+        scrape = Scrape(metrics_port(self.shoald))
+        name = frozenset({("pipeline", "probe")})
+        self.assertEqual(scrape.samples["shoal_pipeline_streams", name], 1)
+        self.assertEqual(scrape.samples["shoal_pipeline_pieces_total", name], pieces)
+        stream.call.cancel()
+        self.shoald.wait_all_returned("probe")
+
     # ---- errors ----
 
     def test_errors_are_their_requests_alone(self):
@@ -138,6 +171,15 @@ class TestStreams(unittest.TestCase):
         self.assertIn("raw contents", errors["malformed"])
         self.assertIn("told to fail at last (2 pieces", errors["fails"])
         self.shoald.wait_all_returned("probe")
+
+    def test_a_modelet_that_does_not_declare_its_pieces(self):
+        code, text = failure(self.client.start_raw("undeclared", ("x", "INT8", [1], b"a")))
+        self.assertEqual(code.name, "FAILED_PRECONDITION", text)
+        self.assertIn('modelet wrong emits without extension("stream")', text)
+        stream = self.stream()
+        stream.send("undeclared", ("x", "INT8", [1], b"a"))
+        message, = stream.read_all()
+        self.assertEqual((message.error_message, is_final(message)), (text, True))
 
     def test_garbage(self):
         """A request that is no message is refused like any other."""
@@ -199,14 +241,23 @@ class TestStreams(unittest.TestCase):
         self.assertIn("deadline", last.error_message)
         self.assertEqual(stream.call.code(), grpc.StatusCode.OK)
 
+    def test_timeout_of_the_pipeline(self):
+        """Of a call without one, whose modelet would never end."""
+        stream = self.stream(timeout=None)
+        stream.send("brief", emission(1, WAIT))
+        self.shoald.wait_stat("brief", lambda stat: stat["requests"] == 1, "the request")
+        self.shoald.wait_all_returned("brief")
+        *_, last = stream.read_all()
+        self.assertIn("deadline", last.error_message)
+
     # ---- hostile readers ----
 
-    def check_serves(self, client=None):
+    def check_serves(self, client=None, requests=INNOCENTS):
         stream = Stream(client or self.client)
-        for tag in range(INNOCENTS):
+        for tag in range(requests):
             stream.send("probe", emission(5, tag=tag), id=str(tag))
         messages = stream.read_all()
-        self.assertEqual(len(messages), 6 * INNOCENTS)
+        self.assertEqual(len(messages), 6 * requests)
         self.assertEqual([message.error_message for message in messages if message.error_message], [])
 
     def test_a_caller_that_does_not_read(self):
@@ -214,15 +265,47 @@ class TestStreams(unittest.TestCase):
         shoald = self.enterContext(Shoald(node(  # that has all the patience in the world
             pipeline("probe", stage("libprobe.so", workers=2), slots=32, stream_mib=1), send_timeout_ms=0)))
         client = self.enterContext(Client(shoald.target))
-        stream = Stream(client)
+        stream = Stream(client, timeout=None)  # which alone would end it
         stream.send("probe", emission(0, ENDLESS), id="endless")
         shoald.wait_stat("probe", lambda stat: stat["streams_slow"] == 1, "the answer to be given up")
+        shoald.wait_all_returned("probe")
         self.check_serves(client)
         stream.half_close()
         messages = list(stream.call)  # it reads after all
         self.assertIn("stream_mib", messages[-1].error_message)
         self.assertTrue(is_final(messages[-1]))
         numbers = [words(message)[1] for message in messages[:-1]]
+        self.assertEqual(numbers, list(range(len(numbers))))
+
+    def test_a_caller_that_trickles(self):
+        """Its window is 1 KiB, which it returns when at least 4 more pieces of 3 kB have come: it
+        never stops reading, but is too slow."""
+        shoald = self.enterContext(Shoald(node(
+            pipeline("probe", stage("libprobe.so", workers=2), slots=32, stream_mib=1), send_timeout_ms=0)))
+        client = self.enterContext(Client(shoald.target))
+        request, _ = client.stub("ModelStreamInfer", kind="stream_stream")
+        message = request(**client.infer_fields("probe", [emission(65535, WIDE, pause_ms=5)]))
+        caller = self.enterContext(Http2(str(shoald.socket), window=TRICKLE_BYTES))
+        stream = caller.ask(PATH, message.SerializeToString())
+        data, stat = b"", shoald.pipeline_stat("probe")
+        while stat["streams_slow"] == 0:
+            data += caller.read_data(stream, TRICKLE_BYTES)
+            before = stat["pieces"]
+            stat = shoald.wait_stat("probe", lambda stat, least=before + 4:
+                                    stat["pieces"] >= least or stat["streams_slow"] > 0, "more pieces")
+            for which in (stream, 0):
+                caller.open_window(which, TRICKLE_BYTES)
+            self.check_serves(client, 1)
+        shoald.wait_all_returned("probe")
+        self.check_serves(client)
+        for which in (stream, 0):
+            caller.open_window(which, 2 << 20)
+        data += caller.wait_end(stream)
+        messages = grpc_messages(data, client.type("inference.ModelStreamInferResponse"))
+        self.assertIn("stream_mib", messages[-1].error_message)
+        self.assertTrue(is_final(messages[-1]))
+        numbers = [struct.unpack("<2q", message.infer_response.raw_output_contents[-1][:16])[1]
+                   for message in messages[:-1]]
         self.assertEqual(numbers, list(range(len(numbers))))
 
     def test_closed_windows(self):

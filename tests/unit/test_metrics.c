@@ -99,6 +99,7 @@ TEST_CASE_WITH(test_names, NULL, NULL)
         {NODE_CALLS, "shoal_node_calls_total", "", ""},
         {PIPELINE_REJECTED_FULL, "shoal_pipeline_rejected_total", "reason", "full"},
         {PIPELINE_STREAMS, "shoal_pipeline_streams", "", ""},
+        {PIPELINE_PIECES, "shoal_pipeline_pieces_total", "", ""},
         {PIPELINE_STREAMS_SLOW, "shoal_pipeline_streams_failed_total", "reason", "slow"},
         {PIPELINE_REPLIES_OK, "shoal_pipeline_replies_total", "result", "ok"},
         {PIPELINE_LATENCY, "shoal_pipeline_latency_seconds", "", ""},
