@@ -29,7 +29,7 @@ from test_14_rest_streams import EVENTS, Events, parse
 
 HOUR_MS = 3600000
 MEMBERS = {"node-a": "none", "node-b": "there", "node-c": "there"}
-RULES = json.dumps({"probe": {"required": ["there"]}})
+RULES = json.dumps({kind: {"required": ["there"]} for kind in ("probe", "declared")})
 
 
 class Hop(unittest.TestCase):
@@ -39,9 +39,11 @@ class Hop(unittest.TestCase):
         each = {name: {"mesh": {"address": "127.0.0.1", "type_constraints": RULES, "labels": [label]}}
                 for name, label in MEMBERS.items()}
         probe = pipeline("probe", stage("libprobe.so", workers=2, batch_size=4), slots=32, stream_mib=1,
-                         models=models())
+                         models=models(types=["probe"]))
+        declared = pipeline("declared", stage("libprobe.so", params={"describe": "inputs"}), slots=8,
+                            models=models(types=["declared"]))
         cls.nodes = cls.enterClassContext(Nodes(
-            etcd, list(MEMBERS), each=each, http=[ANY_PORT, "unix:http.sock"], pipelines=[probe],
+            etcd, list(MEMBERS), each=each, http=[ANY_PORT, "unix:http.sock"], pipelines=[probe, declared],
             http_write_timeout_ms=HOUR_MS, send_timeout_ms=0, drain_timeout_ms=1000))
         cls.entry = cls.nodes["node-a"]
         cls.client = cls.enterClassContext(Client(cls.entry.target))
@@ -106,6 +108,21 @@ class Hop(unittest.TestCase):
             self.assertEqual([event["outputs"][0]["data"][1] for event in events[:-1]], list(range(pieces)))
             self.assertEqual([event["parameters"]["triton_final_response"] for event in events],
                              [False] * pieces + [True])
+
+    def test_generate_stream(self):
+        """Which needs the declared tensors of a model that the node does not have."""
+        self.registrar.register("d", kind="declared")
+        inputs = {"probe": [EMIT, argument(3), 0], "id": "7"}
+        rest = self.events()
+
+        def ask(path):
+            return rest.ask("POST", f"/v2/models/d/{path}", json.dumps(inputs))
+        answer = ask("generate_stream")
+        events = parse(answer.body)
+        self.assertEqual([event["probe"][1] for event in events], [0, 1, 2, 3])
+        self.assertEqual({(event["model_name"], event["id"]) for event in events}, {("d", "7")})
+        self.assertEqual(ask("generate").code, 501)
+        self.assertEqual(self.entry.pipeline_stat("declared")["requests"], 0)
 
     def test_named_by_metadata(self):
         request, stub = self.client.stub("ModelStreamInfer", kind="stream_stream")
