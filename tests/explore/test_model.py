@@ -41,6 +41,7 @@ PROOFS = [
     ("client_region", "DEATHS=1 LANE_ITEMS=0 CLIENT_ITEMS=1", "a client, a worker dies"),
     ("wait", "SLOTS=2 CALLS=2", "calls that wait for a slot, none while one is free"),
     ("stream", "DEATHS=1", "an answer in pieces, its worker dies"),
+    ("stream", "DEATHS=1 USES=2", "two answers in pieces, a worker dies"),
 ]
 PROOFS_FULL = [
     ("stream", "DEATHS=2", "an answer in pieces, two workers die"),
@@ -112,6 +113,7 @@ MUTANTS = [
     ("stream", "DEATHS=1", "RESULTS_FIRST", "an end does not wait for the pieces before it"),
     ("stream", "DEATHS=1", "NO_LOCK", "two threads take pieces at a time"),
     ("stream", "DEATHS=0 CONDEMNS=1", "END_WITHOUT_LOCK", "a condemned request ends amid a piece"),
+    ("stream", "DEATHS=0 USES=2", "IGNORE_GENERATION", "counts of a slot's earlier use are not told apart"),
     ("wait", "SLOTS=1 CALLS=2", "RING_BEFORE_FREE", "a request rings before it frees its slot"),
     ("wait", "SLOTS=1 CALLS=2", "NO_FENCE_IN_RING", "the ring reads the flag before the slot is seen"),
     ("wait", "SLOTS=1 CALLS=2", "PREPARE_AFTER_LOOK", "the thread looks before it prepares its bell"),

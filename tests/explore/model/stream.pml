@@ -6,13 +6,15 @@
  * and at last pushes the slot. It may die between any two steps, DEATHS times; repair pushes what is
  * owed and runs the request again or fails it. Two threads of the coordinator gather: pieces under
  * the lane's lock, then the slot, whose pieces are taken out of the ring before it ends. Meanwhile
- * the lane may be condemned, which ends the request at once.
+ * the lane may be condemned, which ends the request at once. With USES=2 the slot then serves another
+ * request, whose counts do not include those of the first.
  *
- * Rings are arrays that are never reused: shm.pml shows what a ring is. A block is named by the
- * attempt and the number of its piece.
+ * Rings are arrays that are never reused: shm.pml shows what a ring is. A block is named by the use,
+ * the attempt and the number of its piece.
  *
- * Checked: no piece comes twice, out of order, or after the end; an answer that ends well is whole;
- * there is one end; when nothing moves any more, the request has ended and every block is free.
+ * Checked: no piece comes twice, out of order, or after the end of its request; an answer that ends
+ * well is whole; there is one end; when nothing moves any more, the requests have ended and every
+ * block is free.
  */
 
 #ifndef DEATHS
@@ -24,9 +26,13 @@
 #ifndef CONDEMNS
 #define CONDEMNS 0
 #endif
+#ifndef USES
+#define USES 1
+#endif
 
 #define ATTEMPTS (DEATHS + 1)
-#define BLOCKS (ATTEMPTS * PIECES)
+#define USE_BLOCKS (ATTEMPTS * PIECES)
+#define BLOCKS (USES * USE_BLOCKS)
 
 mtype = { FREE, HELD, WAITING, TAKEN };                      /* a block's word */
 mtype = { STAGE, RUN, RESULT, ERROR, BACK_OK, BACK_FAILED }; /* the slot's */
@@ -37,7 +43,15 @@ byte tail;
 byte head;
 mtype slot = STAGE;
 bool slot_cell = true;
-byte emitted; /* in the slot, by the worker */
+byte use;     /* the slot's generation */
+byte emitted; /* in the slot, by the worker: a count and its use */
+byte emitted_use;
+byte number[BLOCKS]; /* in the block, by the worker */
+#ifdef MUTANT_IGNORE_GENERATION
+#define EMITTED emitted
+#else
+#define EMITTED (emitted_use == use -> emitted : 0)
+#endif
 
 byte attempt;
 bool killed; /* it takes no more step */
@@ -47,6 +61,7 @@ byte deaths;
 bool lock;      /* the lane's, of pieces */
 byte delivered; /* the coordinator's own count */
 bool ended;     /* request.use is ANSWERED */
+#define OVER (ended && use + 1 == USES)
 
 /* ---- the worker ---- */
 
@@ -55,17 +70,21 @@ inline fill(b)
     d_step { ring[tail] = b + 1; tail++ }
 }
 
+inline count(b)
+{
+    d_step { emitted = number[b] + 1; emitted_use = use }
+}
+
 inline emit(n)
 {
-    b = attempt * PIECES + n;
-    block[b] = HELD;
+    d_step { b = use * USE_BLOCKS + attempt * PIECES + n; block[b] = HELD; number[b] = EMITTED };
 #ifndef MUTANT_COUNT_AFTER_PUSH
-    emitted = n + 1;
+    count(b);
 #endif
     block[b] = WAITING;
     fill(b);
 #ifdef MUTANT_COUNT_AFTER_PUSH
-    emitted = n + 1;
+    count(b);
 #endif
     n++
 }
@@ -89,9 +108,9 @@ start:
         :: else
         fi
     };
-    (!dead || ended);
+    (!dead || OVER);
     if
-    :: !ended -> goto start
+    :: !OVER -> goto start
     :: else
     fi
 }
@@ -143,7 +162,7 @@ inline repair_held()
        :: else -> break
        od;
        if
-       :: emitted == 0 && delivered == 0 && attempt + 1 < ATTEMPTS ->
+       :: EMITTED == 0 && delivered == 0 && attempt + 1 < ATTEMPTS ->
           attempt++; slot = STAGE; slot_cell = true
        :: else -> slot = ERROR; slot_cell = true
        fi
@@ -168,7 +187,7 @@ proctype repairer()
        repair_held();
 #endif
        dead = false
-    :: ended -> break
+    :: OVER -> break
     od
 }
 
@@ -196,12 +215,12 @@ inline pop_piece()
        };
        if
        :: mine ->
-          in_flight = !ended;
+          in_flight = !ended && (got - 1) / USE_BLOCKS == use;
           if
           :: in_flight ->
              d_step {
                  assert(!ended);                            /* after the end */
-                 assert((got - 1) % PIECES == delivered);   /* out of order, or twice */
+                 assert(number[got - 1] == delivered);      /* out of order, or twice */
                  delivered++
              }
           :: else -> assert(CONDEMNS) /* lost */
@@ -254,8 +273,14 @@ proctype gatherer()
            :: else -> assert(CONDEMNS)
            fi
        };
-       lock = false
-    :: ended && head == tail && !dead && !killed -> break
+       lock = false;
+       d_step {
+           if
+           :: !OVER -> use++; attempt = 0; delivered = 0; ended = false; slot = STAGE; slot_cell = true
+           :: else
+           fi
+       }
+    :: OVER && head == tail && !dead && !killed -> break
     od
 }
 
@@ -275,7 +300,7 @@ proctype judge()
 {
     byte b;
     timeout;
-    assert(ended);
+    assert(OVER);
     for (b : 0 .. BLOCKS - 1) {
         assert(CONDEMNS || block[b] == FREE)
     }
