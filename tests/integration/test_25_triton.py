@@ -113,7 +113,7 @@ class TestControl(Models):
                 ("..%2F..%2Fetc", "load", 400, ("failed to load '../../etc'",)),
                 ("echo", "load", 503, ("failed to load 'echo'", "pipelines with `models`")),
                 ("echo", "unload", 503, ("failed to unload 'echo'",)),
-                ("a%20broken%20one", "load", 400, ("failed to load 'a broken one'", "broken"))):
+                ("a%20broken%20one", "load", 503, ("failed to load 'a broken one'", "broken"))):
             answer = self.order(name, verb)
             self.assertEqual(answer.code, code, answer)
             for word in words:

@@ -199,7 +199,7 @@ class TestVersions(unittest.TestCase):
         self.assertEqual(self.rest("m/config")["max_batch_size"], 4)
         self.assertEqual(self.load({"version_policy": {"specific": {"versions": [7]}}}), 404)
         self.assertEqual(self.ask(), (1, "1"))
-        self.assertEqual(self.load({"version_policy": {"specific": {"versions": [2]}}}), 400)
+        self.assertEqual(self.load({"version_policy": {"specific": {"versions": [2]}}}), 503)
         self.assertEqual(self.ask(), (3, "3"))  # as the files say
         self.assertEqual(self.load({"versionPolicy": {"specific": {"versions": ["3", "1"]}}}), {})
         self.assertEqual([self.ask(), self.ask("1"), self.versions()], [(3, "3"), (1, "1"), ["1", "3"]])

@@ -342,7 +342,7 @@ static void
 set_error(struct model *model, enum status status, const char *text)
 {
     model->error = ERROR_NONE;
-    error_set(&model->error, status, "%s", text);
+    error_set(&model->error, model_status_for_callers(status), "%s", text);
     model_path_hide(&model->catalog->root, &model->error, &model->error);
 }
 

@@ -347,8 +347,8 @@ bool replacement_retire(struct model *model);
 
 /* Sends on the requests of `model` that wait in lanes where it is held. */
 void model_release(struct model *model);
-/* The status of a request whose model could not be loaded: a file that is no model is the
- * operator's mistake, not the caller's. */
+/* The status of a request or an order whose model could not be loaded: a file that is no model is
+ * the operator's mistake, not the caller's. */
 static inline enum status
 model_status_for_callers(enum status status)
 {

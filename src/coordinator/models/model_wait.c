@@ -75,7 +75,6 @@ has_failed(const struct model *model, struct error *error)
     if (model->place.state != MODEL_IS_FAILED || clock_now_ns() >= model->retry_ns)
         return false;
     *error = model->error;
-    error->status = model_status_for_callers(error->status);
     return true;
 }
 

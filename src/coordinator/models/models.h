@@ -124,8 +124,9 @@ typedef void model_done(void *context, const struct error *error, const struct m
 /*
  * Loads a model, which then stays until it is unloaded by name. A model that is listed with the
  * same path and key is loaded, if it is not, and stays; any other known one is ALREADY_EXISTS.
- * After a failure it is not known any more, unless it is listed. INVALID_ARGUMENT: id or path;
- * NOT_FOUND: no such file; RESOURCE_EXHAUSTED: the budget; or the modelet's own status.
+ * After a failure it is not known any more, unless it is listed. INVALID_ARGUMENT: id or path, and
+ * nothing was begun; NOT_FOUND: no such file; RESOURCE_EXHAUSTED: the budget; FAILED_PRECONDITION:
+ * the file is no model; or the modelet's own status.
  */
 void models_load(struct catalog *catalog, const struct model_spec *spec, model_done *done,
                  void *context);
