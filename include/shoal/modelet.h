@@ -147,7 +147,8 @@
  * function that created it returned SHOAL_OK. No memory is freed across the boundary.
  *
  * Errors are the numbers of gRPC's status codes. A function that fails returns one and may write a
- * text into `error`. Both reach the caller (from `run`) or the log (from the others) unchanged.
+ * text into `error`. Both reach the caller (from `run`) or the log (from the others) unchanged,
+ * except that the host mentions the sandbox where a text may be that of a call that it refused.
  *
  * Sandbox. A worker enters its sandbox before it opens the plug-in. It can read the plug-in's
  * folder, the configuration's folder and the system's libraries, and compute; it cannot write

@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "shm/slot.h"
 #include "worker/model_files.h"
+#include "worker/sandbox.h"
 
 /* Used by `log` and `resolve_path`, which get no item: a worker has one modelet. */
 static const char *log_name = "?";
@@ -47,6 +48,23 @@ item_fail(struct host_item *item, enum status status, const char *format, ...)
     va_start(args, format);
     item_fail_va(item, status, format, args);
     va_end(args);
+}
+
+void
+item_explain(struct host_item *item, const struct sandbox *sandbox)
+{
+    static const char note[] = " (its sandbox refuses some calls: see `sandbox_allow`)";
+    const size_t length_max = sizeof(item->text) - sizeof(note);
+    const char *refuses = sandbox_suspected(sandbox, item->text);
+    if (refuses == NULL)
+        return;
+    log_warn_limited("sandbox_suspected modelet=%s error=\"%s\" why=\"%s\"", log_name, item->text,
+                     refuses);
+    if (strlen(item->text) > length_max) {
+        item->text[length_max] = '\0';
+        remove_cut_character(item->text);
+    }
+    memcpy(item->text + strlen(item->text), note, sizeof(note));
 }
 
 enum status

@@ -13,6 +13,7 @@
 
 /* A request that this worker holds. Large: one per batch position, allocated once. */
 struct source;
+struct sandbox;
 
 struct host_item {
     struct shoal_item shown;
@@ -44,6 +45,10 @@ const struct shoal_host *host_table(const char *modelet_name, const char *direct
 /* Sets status and text like the modelet's `fail`. */
 void item_fail(struct host_item *item, enum status status, const char *format, ...)
     PRINTF_LIKE(3, 4);
+
+/* Adds to a failed item's text the key that loosens the sandbox, and logs what the sandbox refuses,
+ * if that can be the reason. The text is cut to make room. */
+void item_explain(struct host_item *item, const struct sandbox *sandbox);
 
 /* Refuses an output or a piece: the item fails, even if the modelet reports success later. */
 enum status item_refuse(struct host_item *item, const struct error *error);

@@ -255,6 +255,8 @@ item_judge(struct worker *worker, struct host_item *item)
         item_fail(item, STATUS_INTERNAL, "modelet %s gave no output", name);
     else if (shown->status != SHOAL_OK && item->text[0] == '\0')
         item_fail(item, status_from_number(shown->status), "modelet %s gave no reason", name);
+    else if (shown->status != SHOAL_OK)
+        item_explain(item, &worker->sandbox);
 }
 
 static enum status

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <linux/capability.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -159,20 +160,37 @@ no_new_privs_enter(void)
 
 /* ---- what it refused ---- */
 
+#define REFUSES_FILES                                                                              \
+    "its sandbox (Landlock) refuses open outside its folders, and `sandbox_allow: [files]` "       \
+    "allows it, unless the file's own mode refuses it"
+#define REFUSES_CALLS "its sandbox (seccomp) refuses system calls that `sandbox_allow` allows: "
+#define REFUSED_CALLS                                                                              \
+    "socket (network), fork, execve (processes), open to write (files), mmap, mprotect of code "   \
+    "(code)"
+
 static void
 explain_calls(struct sandbox *sandbox, struct error *error)
 {
-    char calls[REFUSED_BYTES] =
-        "socket (network), fork, execve (processes), open to write (files), "
-        "mmap, mprotect of code (code)";
+    char calls[REFUSED_BYTES];
     bool in_force = (sandbox->in_force & SANDBOX_PART_CALLS_STARTING) != 0;
     bool named = sandbox->names && in_force;
     sandbox->unnamed = in_force && !named;
-    if (named)
-        calls_refused(calls, sizeof(calls));
-    (void)error_prefix(error,
-                       "its sandbox (seccomp) %s system calls that `sandbox_allow` allows: %s",
-                       named ? "refused" : "refuses", calls);
+    if (!named) {
+        (void)error_prefix(error, REFUSES_CALLS REFUSED_CALLS);
+        return;
+    }
+    calls_refused(calls, sizeof(calls));
+    (void)error_prefix(
+        error, "its sandbox (seccomp) refused system calls that `sandbox_allow` allows: %s", calls);
+}
+
+/* A failed look-up of a name hides the EPERM of its socket. */
+static bool
+call_was_refused(const struct sandbox *sandbox, const char *text)
+{
+    bool has_network = (sandbox->allow & SANDBOX_ALLOW_NETWORK) != 0;
+    return strstr(text, strerror(EPERM)) != NULL ||
+           (!has_network && strstr(text, gai_strerror(EAI_AGAIN)) != NULL);
 }
 
 void
@@ -181,11 +199,22 @@ sandbox_explain(struct sandbox *sandbox, struct error *error)
     if (sandbox->asked == 0)
         return;
     if (strstr(error->text, strerror(EACCES)) != NULL && !(sandbox->allow & SANDBOX_ALLOW_FILES))
-        (void)error_prefix(error, "its sandbox (Landlock) refuses open outside its folders, and "
-                                  "`sandbox_allow: [files]` allows it, unless the file's own mode "
-                                  "refuses it");
-    else if (strstr(error->text, strerror(EPERM)) != NULL)
+        (void)error_prefix(error, REFUSES_FILES);
+    else if (call_was_refused(sandbox, error->text))
         explain_calls(sandbox, error);
+}
+
+const char *
+sandbox_suspected(const struct sandbox *sandbox, const char *text)
+{
+    const uint32_t reads = SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS | SANDBOX_IMPORTS;
+    if ((sandbox->in_force & SANDBOX_PART_LANDLOCK_FILES) != 0 &&
+        strstr(text, strerror(EACCES)) != NULL)
+        return REFUSES_FILES;
+    if ((sandbox->in_force & SANDBOX_PART_CALLS_SERVING) == 0 || !call_was_refused(sandbox, text))
+        return NULL;
+    return sandbox->allow & reads ? REFUSES_CALLS REFUSED_CALLS
+                                  : REFUSES_CALLS "open to read (reading), " REFUSED_CALLS;
 }
 
 /* ---- the steps ---- */

@@ -53,9 +53,14 @@ enum status sandbox_enter(struct sandbox *sandbox, const struct handshake_start 
 /* The second step, in all threads that the modelet may have started. */
 enum status sandbox_narrow(struct sandbox *sandbox, struct error *error) WARN_UNUSED;
 
-/* Adds to a failure of the modelet whose text has the bare EPERM or EACCES of the C library: the
- * part of the sandbox, the calls that it refuses, and the names that allow them. */
+/* Adds to a failure of the modelet whose text has the C library's EPERM, EACCES or failed name
+ * look-up: the part of the sandbox, the calls that it refuses, and the names
+ * that allow them. */
 void sandbox_explain(struct sandbox *sandbox, struct error *error);
+
+/* Returns what sandbox_explain would add to the text of a request that failed while the worker
+ * serves; NULL: the sandbox is not the reason. */
+const char *sandbox_suspected(const struct sandbox *sandbox, const char *text);
 
 /* ---- sandbox_landlock.c ---- */
 

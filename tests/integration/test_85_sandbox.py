@@ -4,7 +4,8 @@
 The modelet `captive` (tests/modelets/modelet_captive.c) tries to get out, in its constructor, in
 `open`, in `run` and in a thread of its constructor's, and answers with what it met. By default
 everything is refused, and what a modelet needs goes on to work; each name of `sandbox_allow`
-permits what it says and nothing else. A machine without Landlock, or without filters of system
+permits what it says and nothing else. A start, a load or a request that fails by a refusal says so.
+A machine without Landlock, or without filters of system
 calls, is simulated by a filter of our own around shoald (lacking.c): it is logged once per worker,
 shown by `shoalctl status`, and `sandbox: required` does not start. ctest: timeout=240
 """
@@ -18,6 +19,7 @@ import resource
 import shutil
 import socket
 import tempfile
+import textwrap
 import unittest
 
 import shoal_fixture
@@ -300,6 +302,68 @@ class TestExamples(unittest.TestCase):
                 self.assertIn(text, said, code)
                 self.assertIn(f": no {word}: ", said)
                 shoald.wait_log(rf"model_failed .*{re.escape(text)}")
+
+    NOTE = " (its sandbox refuses some calls: see `sandbox_allow`)"
+    CALLS = "its sandbox (seccomp) refuses system calls that `sandbox_allow` allows: "
+    FILES = "its sandbox (Landlock) refuses open outside its folders, and `sandbox_allow: [files]` "
+
+    def check_refused_in_run(self, shoald, future, told, *logged):
+        """The caller is told the key; the log has, beside the same text, the calls and their names."""
+        code, text = failure(future)
+        self.assertEqual((code.name, text), ("UNKNOWN", told + self.NOTE))
+        for part in logged:
+            shoald.wait_log(rf'sandbox_suspected modelet=\S+ error="{re.escape(told)}.*{re.escape(part)}')
+
+    @unittest.skipIf(landlock_abi() == 0, "this kernel has no Landlock")
+    def test_refusals_of_a_run_name_the_sandbox(self):
+        names = [], ["reading"], ["network"], ["all"]
+        config = node(*(pipeline("-".join(["crasher", *allow]),
+                                 stage("libcrasher.so", sandbox_allow=allow), slots=8) for allow in names))
+        with Shoald(config) as shoald, Client(shoald.target) as client:
+            def start(model, word):
+                return client.start_raw(model, ("do", "BYTES", [1], bytes_element(word)))
+            self.check_refused_in_run(shoald, start("crasher", "socket"),
+                                      "no socket: Operation not permitted",
+                                      self.CALLS + "open to read (reading), socket (network), ")
+            self.check_refused_in_run(shoald, start("crasher-reading", "socket"),
+                                      "no socket: Operation not permitted", self.CALLS + "socket (network), ")
+            self.check_refused_in_run(shoald, start("crasher-reading", "open"),
+                                      "no open: Permission denied", self.FILES)
+            for model, word in ("crasher-network", "socket"), ("crasher-all", "open"):
+                self.assertEqual(start(model, word).result().outputs[0].name, "done")
+            lines = sum("sandbox_suspected" in line for line in shoald.lines)
+            self.assertEqual(lines, 3, "of what failed, and not of what was done")
+            if os.getuid() == 0:
+                return
+            code, text = failure(start("crasher-all", "chroot"))
+            self.assertEqual((code.name, text), ("UNKNOWN", "no chroot: Operation not permitted"))
+
+    @unittest.skipUnless((BUILD / "lib/shoal/libpython_modelet.so").exists(), "not built")
+    @unittest.skipIf(landlock_abi() == 0, "this kernel has no Landlock")
+    def test_refusals_of_python_name_the_sandbox(self):
+        code = """
+            import shoal, socket
+            def run(do: shoal.BYTES[1]) -> {"y": shoal.BYTES[1]}:
+                if do[0] == b"socket":
+                    socket.create_connection(("127.0.0.1", 1))
+                if do[0] == b"open":
+                    open("/etc/passwd")
+                raise PermissionError(1, "Operation not permitted", "\u00e4" * 100)
+            """
+        shoald = Shoald(node(pipeline("code", stage("./code.py", name="code"), slots=8)))
+        (shoald.folder / "code.py").write_text(textwrap.dedent(code))
+        with shoald, Client(shoald.target) as client:
+            def start(word):
+                return client.start_raw("code", ("do", "BYTES", [1], bytes_element(word)))
+            self.check_refused_in_run(shoald, start("socket"),
+                                      "PermissionError: [Errno 1] Operation not permitted",
+                                      self.CALLS + "socket (network), ")
+            self.check_refused_in_run(shoald, start("open"),
+                                      "PermissionError: [Errno 13] Permission denied: '/etc/passwd'",
+                                      self.FILES)
+            _, text = failure(start("long"))
+            self.assertRegex(text, r"^PermissionError: \[Errno 1\] Operation not permitted: '\u00e4{20,}"
+                                   + re.escape(self.NOTE) + "$")
 
     def test_refusals_of_a_start_name_the_calls(self):
         """Of a stage's own model; libraries may have tried other calls before, and went on without."""

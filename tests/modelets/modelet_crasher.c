@@ -3,8 +3,8 @@
  * Crashes as each request says, in functions whose names a backtrace must show.
  *
  * Input "do": BYTES [1], the word below. Output: the input. Models: what `load` finds in the key is
- * done during the load; `socket`, `fork`, `chroot` and `open` (of /etc/passwd) only there: it fails
- * as they fail.
+ * done during the load. `socket`, `fork`, `chroot` and `open` (of /etc/passwd) fail the request or
+ * the load as they fail.
  *   nothing
  *   null       writes to address 0
  *   call       calls address 0
@@ -121,6 +121,21 @@ crash(const char *word)
         hidden(crash_overflow(hidden(0)));
 }
 
+/* Makes a call that the sandbox refuses by default. Returns a negative number if it fails. */
+static int
+attempt(const char *word)
+{
+    if (strcmp(word, "socket") == 0)
+        return socket(AF_INET, SOCK_STREAM, 0);
+    if (strcmp(word, "fork") == 0)
+        return fork();
+    if (strcmp(word, "chroot") == 0)
+        return chroot("/");
+    if (strcmp(word, "open") == 0)
+        return open("/etc/passwd", O_RDONLY);
+    return 0;
+}
+
 static int
 load(void *instance, const struct shoal_model *spec, void **model, struct shoal_error *error)
 {
@@ -131,16 +146,7 @@ load(void *instance, const struct shoal_model *spec, void **model, struct shoal_
         memcpy(word, quote + 1, strcspn(quote + 1, "\"") % WORD_BYTES);
     crash(word);
     *model = NULL;
-    int opened = 0;
-    if (strcmp(word, "socket") == 0)
-        opened = socket(AF_INET, SOCK_STREAM, 0);
-    else if (strcmp(word, "fork") == 0)
-        opened = fork();
-    else if (strcmp(word, "chroot") == 0)
-        opened = chroot("/");
-    else if (strcmp(word, "open") == 0)
-        opened = open("/etc/passwd", O_RDONLY);
-    if (opened >= 0)
+    if (attempt(word) >= 0)
         return SHOAL_OK;
     snprintf(error->text, sizeof(error->text), "no %s: %s", word, strerror(errno));
     return SHOAL_FAILED_PRECONDITION;
@@ -158,7 +164,10 @@ run(void *instance, void *model, struct shoal_batch *batch)
         memcpy(&length, item->inputs[0].data, sizeof(length));
         memcpy(word, (const char *)item->inputs[0].data + sizeof(length), length % WORD_BYTES);
         crash(word);
-        item->status = batch->host->forward(item, 0, "done");
+        if (attempt(word) >= 0)
+            item->status = batch->host->forward(item, 0, "done");
+        else
+            batch->host->fail(item, SHOAL_UNKNOWN, "no %s: %s", word, strerror(errno));
     }
     return SHOAL_OK;
 }

@@ -125,6 +125,44 @@ TEST_CASE(test_required)
     assert_int_equal(sandbox_lacking(0, 0), 0);
 }
 
+static void
+check_suspected(uint32_t in_force, uint32_t allow, const char *text, const char *part)
+{
+    const struct sandbox sandbox = {.allow = allow, .in_force = in_force};
+    const char *found = sandbox_suspected(&sandbox, text);
+    if (part == NULL)
+        assert_null(found);
+    else
+        assert_non_null(strstr(found != NULL ? found : "", part));
+}
+
+/* Only a part in force can be the reason. */
+TEST_CASE(test_suspected)
+{
+    const char *eperm = "no socket: Operation not permitted (1)";
+    const char *eacces = "Permission denied: /etc/passwd";
+    const char *look_up = "gaierror: [Errno -3] Temporary failure in name resolution";
+    const char *reading = "open to read (reading), ";
+    const uint32_t files = SANDBOX_PART_LANDLOCK_FILES;
+    const uint32_t calls = SANDBOX_PART_CALLS_SERVING;
+    check_suspected(EVERY_PART, 0, eperm, reading);
+    check_suspected(EVERY_PART, 0, eperm, "socket (network)");
+    check_suspected(EVERY_PART, SANDBOX_IMPORTS, eperm, "allows: socket (network)");
+    check_suspected(EVERY_PART, SANDBOX_SERVES_MODELS, eperm, "allows: socket (network)");
+    check_suspected(EVERY_PART, SANDBOX_ALLOW_READING, eperm, "allows: socket (network)");
+    check_suspected(EVERY_PART, 0, eacces, "`sandbox_allow: [files]`");
+    check_suspected(files, 0, eacces, "`sandbox_allow: [files]`");
+    check_suspected(calls, 0, eperm, reading);
+    check_suspected(EVERY_PART, 0, look_up, "socket (network)");
+    check_suspected(EVERY_PART, SANDBOX_ALLOW_NETWORK, look_up, NULL);
+    check_suspected(EVERY_PART & ~calls, 0, eperm, NULL);
+    check_suspected(EVERY_PART & ~calls, 0, look_up, NULL);
+    check_suspected(EVERY_PART & ~files, SANDBOX_ALLOW_FILES, eacces, NULL);
+    check_suspected(0, SANDBOX_ALLOW_ALL, eperm, NULL);
+    check_suspected(EVERY_PART, 0, "", NULL);
+    check_suspected(EVERY_PART, 0, "no such flower", NULL);
+}
+
 TEST_CASE(test_names_and_bits_agree)
 {
     char joined[256] = "";
