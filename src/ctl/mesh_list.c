@@ -99,7 +99,8 @@ static const struct list lists[] = {
           "COPIES counts loaded copies on live nodes, with their bounds if there are any: (2-3).\n"
           "FAILED counts the nodes whose recent loads failed.\n"
           "HERE is the state on the local node. UNUSED is the time since the last call, by the\n"
-          "model's record.\n",
+          "model's record: a new model starts with 6 hours, or 1 hour if its registration asked\n"
+          "for its load.\n",
       .example = "  shoalctl mesh models --prefix fraud- --limit 50\n"
                  "  shoalctl mesh models --json --limit 100000 | jq -r 'select(.failed > 0).id'\n",
       CTL_OPTIONS(models_options)},
@@ -108,7 +109,10 @@ static const struct list lists[] = {
     {{.name = "mesh copies",
       .arguments = "[options] ID",
       .summary = "List the nodes that have loaded a model, are loading it, or failed",
-      .about = "With --json the first line is the model, as in `mesh models`.\n",
+      .about =
+          "If the model has no copy and a call would find no node for it, the reason is shown.\n"
+          "With --json the first line is the model, as in `mesh models`, with that reason as\n"
+          "`refusal`.\n",
       .exits = "  0  the model is registered\n"
                "  1  it is not, or the node is in no mesh\n",
       .example = "  shoalctl mesh copies fraud-7\n",

@@ -297,6 +297,8 @@ row_table_print(enum control_verb verb, const struct rows *rows, FILE *out)
     char count[FIGURE_ROOM];
     if (rows->model != NULL)
         fprintf(out, "%s: %s\n", ask_text(rows->model, "id"), ask_text(rows->model, "state"));
+    if (rows->model != NULL && ask_text(rows->model, "refusal")[0] != '\0')
+        fprintf(out, "no node would load it now: %s\n", ask_text(rows->model, "refusal"));
     print_rows(layout, rows, out);
     for (size_t i = 0; i < rows->count && verb == CONTROL_MESH_NODES; i++)
         print_troubles(rows->at[i], out);

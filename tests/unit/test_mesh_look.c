@@ -2,7 +2,8 @@
 /*
  * The pages of models and vmodels for people. Each page looks at no more names than its limit, all
  * pages together show each name once, and a prefix selects. A model is shown with the copies that
- * count and with this node's own state.
+ * count and with this node's own state. A model without a copy comes with the text that a call of
+ * it gets now, which a real call confirms.
  */
 #include "mesh_rig.h"
 
@@ -15,6 +16,7 @@ struct shown {
     enum mesh_state here;
     enum mesh_vmodel_state vmodel;
     char path[TEXT];
+    char refusal[sizeof(answer_text)];
 };
 
 static struct shown shown;
@@ -27,6 +29,8 @@ see_model(void *context, const struct mesh_sight *sight)
     shown.status = sight->status;
     shown.here = sight->here;
     set_text(shown.path, sight->model.path);
+    snprintf(shown.refusal, sizeof(shown.refusal), "%s",
+             sight->status.error == NULL ? "" : sight->status.error);
 }
 
 static void
@@ -116,6 +120,99 @@ TEST_CASE(test_copies_of_this_node)
     assert_string_equal(shown.path, "");
     assert_int_equal(shown.here, MESH_STATE_UNLOADING);
     assert_false(mesh_see_model(mesh, "a", see_model, &shown));
+}
+
+/* The reason in the model's view; "": a node would load it. */
+static const char *
+refusal_of(const char *id)
+{
+    forget();
+    assert_true(mesh_explain_model(mesh, id, see_model, &shown));
+    return shown.refusal;
+}
+
+/* A call of the model fails at once, with the text of the view. */
+static void
+check_call_confirms(const char *id, const char *text)
+{
+    assert_memory_equal(refusal_of(id), text, strlen(text));
+    char told[sizeof(shown.refusal)];
+    snprintf(told, sizeof(told), "%s", shown.refusal);
+    begin();
+    call_as(0, id, MESH_HOP_ENTRY);
+    assert_int_equal(
+        seen("answer 0 failed") + seen("answer 0 load-failed") + seen("answer 0 unavailable"), 1);
+    assert_string_equal(answer_text, told);
+}
+
+TEST_CASE(test_refusal_for_labels)
+{
+    static const char *const label[] = {"x"};
+    const struct mesh_type_rule rule = {.type = "t", .required = label, .required_count = 1};
+    assert_string_equal(refusal_of("a"), "");
+    step((struct mesh_event){.kind = MESH_TYPES, .types = {.rules = &rule, .rule_count = 1}});
+    check_call_confirms("a", "There are no running instances that meet the label requirements of "
+                             "type t: [x]");
+    instance_with((struct mesh_instance){
+        .id = "x",
+        .labels = "x",
+        .figures = {.capacity_units = 1000, .free_units = 1000, .oldest_ms = WALL}});
+    assert_string_equal(refusal_of("a"), "");
+}
+
+TEST_CASE(test_refusal_for_size)
+{
+    runtime(10); /* a model counts as 100 until it is loaded */
+    check_call_confirms("a", "Nowhere available to load: the model is larger than any node");
+}
+
+TEST_CASE(test_refusal_for_failures)
+{
+    add_place("a", "self", MESH_PLACE_FAILED);
+    check_call_confirms("a", "broken"); /* all nodes have failed to load it */
+    instance("other", 900);
+    assert_string_equal(refusal_of("a"), "");
+    add_place("a", "gone", MESH_PLACE_FAILED);
+    add_place("a", "gone too", MESH_PLACE_FAILED);
+    check_call_confirms("a", "broken"); /* three failures are enough (R5) */
+}
+
+TEST_CASE(test_refusal_for_a_drain)
+{
+    step((struct mesh_event){.kind = MESH_DRAIN});
+    check_call_confirms("a", "Nowhere available to load: the nodes that may load the model are "
+                             "draining");
+}
+
+/* A call would wait for room; this is the text with which it ends. */
+TEST_CASE(test_refusal_for_room)
+{
+    runtime(250);
+    prompt = false; /* nothing that is being loaded goes */
+    call_as(1, "a", MESH_HOP_ENTRY);
+    call_as(2, "b", MESH_HOP_ENTRY);
+    assert_string_equal(refusal_of("a"), ""); /* it is being loaded */
+    begin();
+    call_as(3, "c", MESH_HOP_ENTRY);
+    assert_seen("answer 3", 0);
+    assert_memory_equal(refusal_of("c"), "Cache churn", 11);
+    char told[sizeof(shown.refusal)];
+    snprintf(told, sizeof(told), "%s", shown.refusal);
+    for (int second = 0; second < 60 && seen("answer 3 full") == 0; second++)
+        tick(1000);
+    assert_string_equal(answer_text, told);
+}
+
+TEST_CASE(test_no_refusal_for_lists_and_copies)
+{
+    runtime(10);
+    add_place("b", "x", MESH_PLACE_LOADED);
+    instance("x", 100);
+    assert_string_equal(refusal_of("b"), ""); /* it has a copy */
+    forget();
+    assert_true(mesh_see_model(mesh, "a", see_model, &shown));
+    assert_string_equal(shown.refusal, "");
+    assert_false(mesh_explain_model(mesh, "nobody", see_model, &shown));
 }
 
 TEST_CASE(test_pages_of_vmodels)

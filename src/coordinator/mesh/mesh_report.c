@@ -221,6 +221,8 @@ report_model(struct mesh_report *report, const struct mesh_sight *sight)
     field_text(json, "path", path);
     field_text(json, "here", here_words[sight->here]);
     field_text(json, "error", error_of(&sight->status));
+    if (report->request->verb == CONTROL_MESH_COPIES)
+        field_text(json, "refusal", sight->status.error);
     field_count(json, "loaded", count_of(&sight->status, MESH_PLACE_LOADED));
     field_count(json, "loading", count_of(&sight->status, MESH_PLACE_LOADING));
     field_count(json, "failed", count_of(&sight->status, MESH_PLACE_FAILED));

@@ -2,7 +2,10 @@
 /* The tables for people: the registry as this node sees it. */
 #include <string.h>
 
+#include "mesh/core/calls/refusal.h"
+#include "mesh/core/calls/room_queue.h"
 #include "mesh/core/copies/load.h"
+#include "mesh/core/copies/pools.h"
 #include "mesh/core/copies/reconcile.h"
 #include "mesh/core/orders/status.h"
 
@@ -43,14 +46,57 @@ mesh_see_models(struct mesh *mesh, uint32_t from, uint32_t count, const char *pr
     return from < names->used ? from : 0;
 }
 
+static uint32_t
+known_model(struct mesh *mesh, const char *id)
+{
+    uint32_t number = tables_model(&mesh->tables, id);
+    return number != NAME_NONE && model_is_there(mesh, number) ? number : NAME_NONE;
+}
+
 bool
 mesh_see_model(struct mesh *mesh, const char *id,
                void (*see)(void *context, const struct mesh_sight *sight), void *context)
 {
-    uint32_t number = tables_model(&mesh->tables, id);
-    if (number == NAME_NONE || !model_is_there(mesh, number))
+    uint32_t number = known_model(mesh, id);
+    if (number == NAME_NONE)
         return false;
     const struct mesh_sight sight = sight_of(mesh, number);
+    see(context, &sight);
+    return true;
+}
+
+/* The text with which a call that came now would fail; NULL: it would find a node, or a load here.
+ * Follows the route of a miss (R5, R6, R14, R17), and leaves the random numbers as they are. */
+static const char *
+refusal_text(struct mesh *mesh, uint32_t number)
+{
+    const struct core_model *model = model_at(mesh, number);
+    const struct core_call call = {.model = number};
+    uint64_t random = mesh->random;
+    if (model_fresh_failures(mesh, model) >= MESH_FAILURES_MAX)
+        return refusal_failure_text(mesh, model);
+    struct place_wish wish = call_place_wish(mesh, &call);
+    if (place_choose(&mesh->tables, &wish, &random) != NAME_NONE)
+        return NULL;
+    if (mesh->mirror.session == 0 || mesh->tables.instances[INSTANCE_SELF].session == 0)
+        return REGISTRY_AWAY_TEXT;
+    if (pool_is_stuck(mesh, number) && load_may_begin(mesh, number))
+        return NULL;
+    return room_queue_may_help(mesh, number, NULL) ? refusal_after_waiting(mesh, number).text
+                                                   : refusal_at_once(mesh, &wish).text;
+}
+
+bool
+mesh_explain_model(struct mesh *mesh, const char *id,
+                   void (*see)(void *context, const struct mesh_sight *sight), void *context)
+{
+    uint32_t number = known_model(mesh, id);
+    if (number == NAME_NONE)
+        return false;
+    struct mesh_sight sight = sight_of(mesh, number);
+    if (sight.here == MESH_STATE_NONE &&
+        (sight.status.state == MESH_MODEL_NOT_LOADED || sight.status.state == MESH_MODEL_FAILED))
+        sight.status.error = refusal_text(mesh, number);
     see(context, &sight);
     return true;
 }

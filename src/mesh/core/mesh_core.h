@@ -575,6 +575,9 @@ uint32_t mesh_see_copies(struct mesh *mesh, uint32_t from, uint32_t count,
 /* Returns false if there is no such model. */
 bool mesh_see_model(struct mesh *mesh, const char *id,
                     void (*see)(void *context, const struct mesh_sight *sight), void *context);
+/* The same; without a copy, its status has the error that a call would get now. O(instances). */
+bool mesh_explain_model(struct mesh *mesh, const char *id,
+                        void (*see)(void *context, const struct mesh_sight *sight), void *context);
 
 /* CHECKs that states, lists, sums and references agree. Visits everything: for tests. */
 void mesh_check(const struct mesh *mesh);

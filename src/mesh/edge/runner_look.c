@@ -39,7 +39,7 @@ runner_see_model(struct mesh_runner *runner, const char *id,
                  void (*see)(void *context, const struct mesh_sight *sight), void *context)
 {
     runner_lock(runner);
-    bool found = mesh_see_model(runner->mesh, id, see, context);
+    bool found = mesh_explain_model(runner->mesh, id, see, context);
     runner_unlock(runner);
     return found;
 }

@@ -7,6 +7,7 @@
 #include "mesh/core/calls/call.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/calls/refusal.h"
 #include "mesh/core/calls/room_queue.h"
 #include "mesh/core/calls/elsewhere.h"
 #include "mesh/core/calls/vmodel_route.h"
@@ -24,8 +25,6 @@
 #include "mesh/core/copies/reconcile.h"
 
 static const char COPIES_TRIED_TEXT[] = "Failed to invoke model loaded in >=5 locations";
-static const char LEAVING_TEXT[] =
-    "Nowhere available to load: the nodes that may load the model are draining or have just left";
 static const char TRIES_TEXT[] = "8 retry iterations exhausted";
 _Static_assert(MESH_COPIES_TRIED_MAX == 5 && MESH_TRIES_MAX == 8, "as the texts say");
 
@@ -93,19 +92,6 @@ forward(struct mesh *mesh, uint32_t number, uint32_t there, enum mesh_hop hop, i
 
 /* ---- routing ---- */
 
-struct place_wish
-call_place_wish(struct mesh *mesh, const struct core_call *call)
-{
-    struct place_wish wish = ensure_wish(mesh, call->model);
-    wish.tried = call->tried;
-    wish.tried_count = call->tried_count;
-    wish.again = call->overloads == 0;
-    wish.not_self |= !load_may_begin(mesh, call->model); /* more precise than figures */
-    wish.churn_ms = 0;
-    wish.patient = call->arrival != 0;
-    return wish;
-}
-
 /* No node can serve or load, unless the call's vmodel has moved on. Overloaded copies could, but
  * not now. */
 static void
@@ -119,20 +105,6 @@ give_up(struct mesh *mesh, uint32_t number, enum mesh_end end, const char *text)
         call_answer(mesh, number, end, text);
 }
 
-/* Reason of the model's latest failure. */
-static const char *
-failure_text(struct mesh *mesh, const struct core_model *model)
-{
-    const struct core_place *places = model_places(model);
-    const struct core_place *last = NULL;
-    for (uint32_t i = 0; i < model->place_count; i++)
-        if (places[i].kind == MESH_PLACE_FAILED && places[i].reason != NAME_NONE &&
-            (last == NULL || places[i].since_ms > last->since_ms))
-            last = &places[i];
-    return last == NULL ? "the model failed to load"
-                        : names_text(&mesh->tables.reasons, last->reason);
-}
-
 /* R5: three failures. */
 static bool
 has_failed(struct mesh *mesh, uint32_t number)
@@ -140,7 +112,7 @@ has_failed(struct mesh *mesh, uint32_t number)
     const struct core_model *model = model_at(mesh, call_at(mesh, number)->model);
     if (model_fresh_failures(mesh, model) < MESH_FAILURES_MAX)
         return false;
-    give_up(mesh, number, MESH_END_LOAD_FAILED, failure_text(mesh, model));
+    give_up(mesh, number, MESH_END_LOAD_FAILED, refusal_failure_text(mesh, model));
     return true;
 }
 
@@ -149,26 +121,10 @@ has_failed(struct mesh *mesh, uint32_t number)
 static void
 give_up_loading(struct mesh *mesh, uint32_t number, const struct place_wish *wish)
 {
-    const struct core_model *model = model_at(mesh, call_at(mesh, number)->model);
-    const struct core_entry *entry = entry_of(mesh, model);
     if (room_queue_join(mesh, number))
         return;
-    enum place_refusal refusal = place_refusal(&mesh->tables, wish);
-    bool leaves = mesh->drain.active || place_is_leaving(&mesh->tables, wish); /* R18 */
-    if (entry != NULL && entry->failed && entry->reason != NAME_NONE) {
-        give_up(mesh, number, MESH_END_LOAD_FAILED,
-                names_text(&mesh->tables.reasons, entry->reason)); /* not in the record yet */
-        return;
-    }
-    if (refusal == PLACE_ALL_TRIED && model_fresh_failures(mesh, model) > 0)
-        give_up(mesh, number, leaves ? MESH_END_UNAVAILABLE : MESH_END_LOAD_FAILED,
-                failure_text(mesh, model));
-    else if (leaves)
-        give_up(mesh, number, MESH_END_UNAVAILABLE,
-                refusal == PLACE_NO_LABELS ? ensure_refusal_text(mesh, wish, refusal)
-                                           : LEAVING_TEXT);
-    else
-        give_up(mesh, number, MESH_END_FAILED, ensure_refusal_text(mesh, wish, refusal));
+    struct refusal refusal = refusal_at_once(mesh, wish);
+    give_up(mesh, number, refusal.end, refusal.text);
 }
 
 static uint32_t
@@ -306,7 +262,7 @@ miss(struct mesh *mesh, uint32_t number)
         return;
     if (there == NAME_NONE && alone) { /* this node's key is absent or not seen yet */
         if (!load_here(mesh, number))  /* the claim waits for it */
-            call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+            call_answer(mesh, number, MESH_END_UNAVAILABLE, REGISTRY_AWAY_TEXT);
     } else if (there == NAME_NONE) {
         if ((pool_is_stuck(mesh, call->model) && load_here(mesh, number)) ||
             wait_for_end(mesh, number))
@@ -584,7 +540,7 @@ end_futile_waits(struct mesh *mesh, const struct core_entry *entry)
         if (mesh->now_ms - call_at(mesh, number)->waits_ms <= CLAIM_MS_MAX)
             return;
         call_stop_waiting(mesh, number);
-        call_answer(mesh, number, MESH_END_UNAVAILABLE, "the registry cannot be written");
+        call_answer(mesh, number, MESH_END_UNAVAILABLE, REGISTRY_AWAY_TEXT);
     }
 }
 

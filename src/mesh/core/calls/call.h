@@ -11,4 +11,3 @@ void call_route(struct mesh *mesh, uint32_t number);
 void call_tick(struct mesh *mesh);
 /* calls_check.c: states, lists and sums agree. O(everything). */
 void calls_check(const struct mesh *mesh);
-struct place_wish call_place_wish(struct mesh *mesh, const struct core_call *call);

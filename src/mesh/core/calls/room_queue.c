@@ -8,6 +8,7 @@
 #include "mesh/core/calls/room_queue.h"
 #include "base/check.h"
 #include "mesh/core/calls/call.h"
+#include "mesh/core/calls/refusal.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/copy_calls.h"
 #include "mesh/core/copies/ensure.h"
@@ -239,22 +240,11 @@ is_over(const struct mesh *mesh, const struct core_call *call)
     return until_ms - mesh->now_ms <= TICK_MS;
 }
 
-/* If every node that may hold the model has it and yet did not serve the call, room is not
- * missing. */
 static void
 end_waiting(struct mesh *mesh, uint32_t number)
 {
-    struct place_wish wish = ensure_wish(mesh, call_at(mesh, number)->model);
-    enum place_refusal refusal = place_refusal(&mesh->tables, &wish);
-    bool full = refusal != PLACE_ALL_TRIED;
-    wish.not_self = !pool_for(mesh, model_at(mesh, call_at(mesh, number)->model))->runtime;
-    if (refusal == PLACE_ALL_FULL && place_is_bare(&mesh->tables, &wish)) {
-        call_answer(mesh, number, MESH_END_UNAVAILABLE,
-                    "no runtime that may load the model was ready in time");
-        return;
-    }
-    call_answer(mesh, number, full ? MESH_END_FULL : MESH_END_FAILED,
-                place_refusal_text(full && refusal != PLACE_AT_MOST ? PLACE_ALL_FULL : refusal));
+    struct refusal refusal = refusal_after_waiting(mesh, call_at(mesh, number)->model);
+    call_answer(mesh, number, refusal.end, refusal.text);
 }
 
 void
