@@ -7,7 +7,7 @@ import { count, decimal, duration, durationMs, bytes, rate, since, NONE, parseEv
   from "/format.js";
 import { ask } from "/feed.js";
 import { eventTable } from "/node.js";
-import { ModelList } from "/model.js";
+import { ModelList, USED_HINT } from "/model.js";
 
 const LOOK_MS = 2000; // between two looks at lists, which the node's loop writes
 const ANSWERED = [
@@ -147,10 +147,12 @@ export function open(root, feed, about) {
   const trouble = el("p", { class: "note bad", hidden: true, role: "status" });
   const since0 = "Since the node's start.";
   root.append(el("h1", {}, "Mesh"), card("As this node sees it", summary.root), trouble,
-    card("Nodes", nodes.root),
+    card("Nodes", nodes.root,
+      { hint: "States are what this node finds: others may reach a node that it cannot." }),
     el("div", { class: "grid" },
       card("Find a model", models.root,
-        { wide: true, hint: "By the beginning of its id. Choose one for its copies and history." }),
+        { wide: true,
+          hint: `By the beginning of its id. Choose one for its copies and history. ${USED_HINT}` }),
       card("Vmodels", vmodels.root, { wide: true })),
     el("div", { class: "heading" }, el("h1", {}, "This node's cache"), range.root),
     charts.root,

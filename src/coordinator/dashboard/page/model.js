@@ -11,6 +11,10 @@ const ROWS = 50; // in a page of the list, whatever number of models there is
 const place = { prefix: "", starts: [0] }; // of this page's list, from one model to the next
 const now = Date.now;
 
+/** Records have no stamp for a model that was never used. */
+export const USED_HINT = "A model that was never called counts as used 6 hours before its " +
+  "registration, or 1 hour if that asked for its load.";
+
 const stateTone = row => row.state === "failed" ? "bad" : row.state === "loaded" ? "good"
   : row.state === "loading" ? "warn" : "";
 
@@ -27,7 +31,7 @@ const columns = {
     { title: "State", text: row => row.state, tone: stateTone },
     { title: "Copies", number: true, text: row => count(row.loaded) },
     { title: "Here", text: row => row.here || NONE },
-    { title: "Last use", number: true, text: row => row.used_ms ? `${since(row.used_ms, now())} ago` : "never" },
+    { title: "Counts as used", number: true, text: row => row.used_ms ? `${since(row.used_ms, now())} ago` : "never" },
   ],
   pipelines: [
     { title: "Model", text: row => row.id },
@@ -232,15 +236,25 @@ const copyColumns = [
   { title: "Why", wrap: true, text: row => row.error || NONE, tone: row => row.error ? "bad" : "" },
 ];
 
+/** Of a model without a copy. `refusal`: with it a call would fail; undefined outside a mesh. */
+function whyNoCopy({ error, refusal }) {
+  if (refusal && refusal === error)
+    return `It could not be loaded, and no node would try again now: ${error}`;
+  if (refusal)
+    return `It is not loaded, and no node would load it now: ${refusal}` +
+      (error ? ` Its last load failed: ${error}` : "");
+  if (error && refusal === "") return `The next call loads it again. Its last load failed: ${error}`;
+  if (error) return `It could not be loaded: ${error}`;
+  return "It is not loaded: models are loaded on demand, and the next call loads it.";
+}
+
 function whyNotLoaded(row) {
   if (row.error && row.state === "loaded")
     return `Its new version could not be loaded, and the one before serves: ${row.error}`;
-  if (row.error) return `It could not be loaded: ${row.error}`;
   if (row.fetched_bytes !== undefined)
     return `It is being fetched: ${bytes(row.fetched_bytes)} of ${row.fetch_bytes ? bytes(row.fetch_bytes) : "?"}.`;
   if (row.state === "loading") return "It is being loaded.";
-  if (row.state === "loaded") return "";
-  return "It is not loaded: nobody has called it since it was last unloaded. The next call loads it.";
+  return row.state === "loaded" ? "" : whyNoCopy(row);
 }
 
 export function open(root, feed, about, chosen) {
@@ -249,6 +263,7 @@ export function open(root, feed, about, chosen) {
   let timer = null;
   let row = null;
   let pipeline = null;
+  let described = false;
   const dynamic = feed.sample?.stat.pipelines.some(one => one.model_bytes_max > 0) ?? true;
   const verb = about.mesh ? "mesh models" : dynamic ? "model list" : "pipelines";
   const fixed = () => (feed.sample?.stat.pipelines ?? [])
@@ -261,7 +276,7 @@ export function open(root, feed, about, chosen) {
   const title = el("h1", { tabindex: -1 }, id ?? "Models");
   const why = el("p", { class: "note", hidden: true });
   const facts = new Figures([["state", "State"], ["versions", "Versions"], ["platform", "Platform"],
-    ...(about.mesh ? [] : [["memory", "Memory"]]), ["used", "Last use"],
+    ...(about.mesh ? [] : [["memory", "Memory"]]), ["used", about.mesh ? "Counts as used" : "Last use"],
     ["p50", "Pipeline's p50"], ["p99", "Pipeline's p99"]]);
   const inputs = new Table(tensorColumns, { caption: "Inputs", key: tensor => tensor.name,
     empty: "It declares no inputs: it takes any tensors." });
@@ -275,10 +290,18 @@ export function open(root, feed, about, chosen) {
     el("section", {}, el("h3", {}, "Inputs"), inputs.root),
     el("section", {}, el("h3", {}, "Outputs"), outputs.root));
   const trouble = el("p", { class: "hint", hidden: true });
+  const load = el("button", { type: "button", hidden: true, onclick: () => {
+    described = true;
+    load.hidden = true;
+    setText(trouble, "It is being loaded.");
+    describe();
+  } }, "Load it");
 
-  const schemaCard = card("What it takes and gives", el("div", {}, trouble, schema));
+  const schemaCard = card("What it takes and gives", el("div", {}, trouble, load, schema));
   const formCard = card("Call it", form.root);
-  const detail = el("div", { class: "stack" }, title, why, card("Model", facts.root), schemaCard,
+  schema.hidden = formCard.hidden = true; // until it is described
+  const detail = el("div", { class: "stack" }, title, why,
+    card("Model", facts.root, { hint: about.mesh ? USED_HINT : "" }), schemaCard,
     formCard, about.mesh ? card("Copies", copies.root) : null,
     card("History", events.root, { hint: "What this node logged about it." }));
   const nothing = el("p", { class: "empty" }, "Choose a model to see what it takes and gives, and to call it.");
@@ -303,7 +326,19 @@ export function open(root, feed, about, chosen) {
       setText(trouble, `The node does not describe it: ${error.message}`);
       schema.hidden = true;
       formCard.hidden = true;
+      described = !about.mesh || row?.state === "loaded"; // a load has failed: the next may not
     }
+  }
+
+  /** In a mesh a description is a call, which loads the model and may evict another. */
+  function describeIfLoaded() {
+    if (described) return;
+    described = !about.mesh || row?.state === "loaded";
+    if (described) describe();
+    else setText(trouble, "Only a node that has loaded it can describe it.");
+    load.hidden = described;
+    trouble.hidden = described;
+    schema.hidden = formCard.hidden = !described;
   }
 
   async function find() {
@@ -332,6 +367,7 @@ export function open(root, feed, about, chosen) {
         why.hidden = !reason;
         setText(why, reason);
         list.mark(id);
+        describeIfLoaded();
       }
     } catch (error) {
       why.hidden = false;
@@ -354,7 +390,6 @@ export function open(root, feed, about, chosen) {
   }
 
   look();
-  if (id) describe();
   if (id && feed.sample) title.focus(); // it was chosen here; on a phone it is below the list
   return {
     update,
