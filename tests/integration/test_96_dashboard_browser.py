@@ -17,6 +17,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import shoal_fixture
@@ -67,6 +68,12 @@ return [...document.querySelectorAll('body *')]
 XOR = {"id": "xor", "path": str(shoal_fixture.EXAMPLES / "mlp/xor.mlp")}
 MLP = stage(shoal_fixture.BUILD / "lib/shoal/libmlp.so", "first", batch_size=8, model=XOR)
 BITS = tensor("bits", "FP32", [1, 2], [0, 1])
+
+
+def seconds(text):
+    """A duration as pages show it."""
+    units = {"µs": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+) (\w+)", text))
 
 
 class Load:
@@ -130,6 +137,11 @@ class InBrowser(unittest.TestCase):
         self.origin = f"{scheme}://127.0.0.1:{dashboard_port(shoald)}"
         self.browser.open(f"{self.origin}/#/{page}")
         self.browser.wait_text("ready")
+
+    def facts(self):
+        """The page's named figures."""
+        return self.browser.run("""return Object.fromEntries([...document.querySelectorAll('dl.figures dt')]
+            .map(one => [one.textContent, one.nextElementSibling.textContent]))""")
 
     def check(self):
         said = [line for line in self.browser.complaints()
@@ -419,11 +431,24 @@ class TestModels(InBrowser):
                 self.browser.wait_text("200 OK")
                 shown = self.browser.run("return document.querySelector('form pre').textContent")
                 self.assertEqual(json.loads(shown), answer)
+                self.check_facts(shoald)
             else:
                 self.browser.wait_text("dashboard_infer: off")
                 self.assertEqual(self.browser.all("button.primary"), [])
             self.check()
 
+
+    def check_facts(self, shoald):
+        """The latency is the pipeline's, and its label says so."""
+        def same():
+            latency, shown = shoald.pipeline_stat("xor")["latency"], self.facts()
+            return latency["count"] == 2 and all(
+                abs(seconds(shown[f"Pipeline's {name}"]) * 1e9 / latency[name] - 1) < 0.01
+                for name in ("p50", "p99"))
+        wait_until(same, lambda: f"{shoald.pipeline_stat('xor')['latency']} {self.facts()}")
+        with Rest(port_of(shoald)) as rest:
+            versions = rest.get("/v2/models/xor").json["versions"]
+        self.assertEqual(self.facts()["Versions"], ", ".join(versions))
 
     def test_one_that_serves_its_old_version(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
@@ -450,6 +475,11 @@ class TestMesh(InBrowser):
         """The models in the list; their order is the node's, not that of their names."""
         return re.findall(r"^(model-\d{5})\t", self.browser.text(), re.MULTILINE)
 
+    def is_age(self, text, since_ms):
+        """Whether a page that was opened at `opened` may show that text by now."""
+        age = seconds(text)
+        return bool(age) and self.opened - since_ms / 1e3 - 1 <= age <= time.time() - since_ms / 1e3 + 1
+
     def test_figures(self):
         """The page's are those of shoalctl: a third model takes the room of the first, one is held
         as it loads, and a vmodel waits for it."""
@@ -465,6 +495,8 @@ class TestMesh(InBrowser):
             for model in "c", "slow":
                 registrar.call("setVModel", vModelId="v", targetModelId=model)
             wait_until((shoald.folder / "slow.held").exists, "the load")
+            waits = registrar.start_infer("slow")
+            self.opened = time.time()
             with Callers(registrar, "b", "c") as callers:
                 self.go(shoald, "mesh")
                 self.browser.wait_text("model unloaded")
@@ -505,13 +537,21 @@ class TestMesh(InBrowser):
             self.assertEqual([hint.split(";")[0] for hint in hints],
                              [f"{stat['count']} in all" for stat in map(shoald.stat().get, (
                                  "mesh_loaded_size", "mesh_evicted_age"))])
+            wait_until(lambda: self.is_age(self.table("Nodes")[0]["Cache age"], rows("nodes")[0]["oldest_ms"]),
+                       lambda: f"{self.table('Nodes')} {rows('nodes')}")
             (shoald.folder / "slow.go").touch()
+            self.assertTrue(waits.result())
+            wait_until(lambda: self.points("Miss delay"), "a miss in the chart")
+            called = lambda: next(row for row in self.table("Methods") if row["Method"] == "ModelInfer")
+            wait_until(lambda: called()["Called here"] == f"{callers.calls + 4:,}", called)
+            self.assertRegex(called()["Mean time"], r"^[\d.]+ (µs|ms|s)$")
             self.check()
 
-    def figures(self):
-        """The page's named figures."""
-        return self.browser.run("""return Object.fromEntries([...document.querySelectorAll('dl.figures dt')]
-            .map(one => [one.textContent, one.nextElementSibling.textContent]))""")
+    def points(self, title):
+        """Whether the chart has one in any line."""
+        return self.browser.run("""return [...document.querySelectorAll('figure.chart')].find(
+            one => one.querySelector('figcaption b').textContent === arguments[0])
+            .querySelector('path.line[d*=M]') !== null""", title)
 
     def test_why_a_model_is_not_loaded(self):
         """The page and shoalctl give the text with which a call fails."""
@@ -529,15 +569,15 @@ class TestMesh(InBrowser):
         self.browser.wait_text("It is not loaded: models are loaded on demand, and the next call loads it.")
         self.assertEqual(copies("idle", "--json").json_lines[0]["refusal"], "")
         self.assertNotIn("no node would", copies("idle").out)
-        self.assertRegex(self.figures()["Counts as used"], r"^6 h \d+ min ago$")
+        self.assertRegex(self.facts()["Counts as used"], r"^6 h \d+ min ago$")
         self.browser.wait_text("A model that was never called counts as used 6 hours before its registration")
         self.browser.wait_text("Only a node that has loaded it can describe it.")
         self.assertEqual(copies("idle", "--json").json_lines[0]["state"], "not loaded")  # by this page
         self.browser.run("[...document.querySelectorAll('button')].find(one => one.textContent === 'Load it').click()")
-        wait_until(lambda: self.figures()["State"] == "loaded", "the load")
+        wait_until(lambda: self.facts()["State"] == "loaded", "the load")
         self.browser.wait_text("It declares no inputs")
         self.assertTrue(self.browser.run("return document.querySelector('main p.note').hidden"))
-        wait_until(lambda: not self.figures()["Counts as used"].startswith("6 h"), "the use")
+        wait_until(lambda: not self.facts()["Counts as used"].startswith("6 h"), "the use")
 
         registrar.register("homeless", kind="bound")
         registrar.register("broken", key=key(fail="it is no good"))
@@ -550,7 +590,7 @@ class TestMesh(InBrowser):
             self.assertIn(reason, told)
             self.go(shoald, f"models/{model}")
             self.browser.wait_text(f"{words}{told}")
-            self.assertEqual(self.figures()["State"], state)
+            self.assertEqual(self.facts()["State"], state)
             self.assertEqual(copies(model, "--json").json_lines[0]["refusal"], told)
             self.assertIn(f"no node would load it now: {told}\n", copies(model).out)
         self.check()
@@ -604,12 +644,27 @@ class TestMesh(InBrowser):
         nodes = self.enterContext(Nodes(
             etcd, ["node-a", "node-b"], mesh={"type_constraints": rules}, dashboard=ANY_PORT,
             each={"node-b": {"mesh": {"type_constraints": rules, "labels": ["node-b"]}}}))
+        self.opened = time.time()
         self.go(nodes["node-a"], "mesh")
         self.browser.wait_text("node-b")
         registrar = nodes.at("node-a")
         registrar.register("m", kind="only-b")
         self.assertTrue(registrar.infer("m"))  # by node-b
         self.assertNotIn("unreachable", self.browser.text())
+
+        def same():
+            """Times are those of the last look, which was after the page opened. A node's rate is that
+            of its last ten seconds."""
+            for _ in range(10):
+                registrar.infer("m")
+            listed = shoalctl("mesh", "nodes", "--json", "--counters", nodes["node-a"].counters).json_lines
+            shown = {row["Node"]: row for row in self.table("Nodes")}
+            return len(shown) == 2 and all(
+                row["address"] and shown[row["id"]]["Address"] == row["address"] and
+                shown[row["id"]]["Req/min"] == f"{row['calls_per_minute']:,}" and
+                self.is_age(shown[row["id"]]["Up"], row["start_ms"]) for row in listed) and \
+                any(row["calls_per_minute"] for row in listed)
+        wait_until(same, lambda: self.table("Nodes"))
         nodes["node-b"].kill()
         row = "[...document.querySelectorAll('tr')].find(one => one.textContent.startsWith('node-b'))"
         wait_until(lambda: self.browser.run(f"""const row = {row};
