@@ -3,14 +3,14 @@
  * An answer in pieces (shm/piece.h): its caller gets the pieces in order, each once, then one end.
  *
  * A worker runs the one request. It counts each piece in the slot, pushes its block (word, cell),
- * and at last pushes the slot. It may die between any two steps, DEATHS times; repair pushes what is
- * owed and runs the request again or fails it. Two threads of the coordinator gather: pieces under
- * the lane's lock, then the slot, whose pieces are taken out of the ring before it ends. Meanwhile
- * the lane may be condemned, which ends the request at once. With USES=2 the slot then serves another
- * request, whose counts do not include those of the first.
+ * and at last pushes the slot. It may die between any two steps, DEATHS times; repair pushes what
+ * is owed and runs the request again or fails it. Two threads of the coordinator gather: pieces
+ * under the lane's lock, then the slot, whose pieces are taken out of the ring before it ends.
+ * Meanwhile the lane may be condemned, which ends the request at once. With USES=2 the slot then
+ * serves another request, whose counts do not include those of the first.
  *
- * Rings are arrays that are never reused: shm.pml shows what a ring is. A block is named by the use,
- * the attempt and the number of its piece.
+ * Rings are arrays that are never reused: shm.pml shows what a ring is. A block is named by the
+ * use, the attempt and the number of its piece.
  *
  * Checked: no piece comes twice, out of order, or after the end of its request; an answer that ends
  * well is whole; there is one end; when nothing moves any more, the requests have ended and every
@@ -276,7 +276,9 @@ proctype gatherer()
        lock = false;
        d_step {
            if
-           :: !OVER -> use++; attempt = 0; delivered = 0; ended = false; slot = STAGE; slot_cell = true
+           :: !OVER ->
+              use++; attempt = 0; delivered = 0; ended = false;
+              slot = STAGE; slot_cell = true
            :: else
            fi
        }
