@@ -5,7 +5,7 @@
  * the first in line does not go on waiting when somebody would take it.
  */
 #include "../invariants.h"
-#include "mesh/core/calls/call.h"
+#include "mesh/core/calls/refusal.h"
 
 enum { TICK_MS = 1000, SEEN_MS = 12000 };
 
