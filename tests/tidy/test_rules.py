@@ -116,6 +116,8 @@ BROKEN = [
                  "src/worker/a.c": SPDX + "enum a { B };\n"}),
     ("tags", 3, {"src/base/a.h": HEADER + "struct a {\n    int b;\n};\n",
                  "tests/unit/test_a.c": TEST + "union a { int b; };\n"}),
+    ("planted", 1, {"tests/planted/07-a.patch": "", "tests/sim/planted/07-b.patch": ""}),
+    ("planted", 1, {"tests/gateway/planted/07-a.patch": "", "tests/gateway/planted/07-b.patch": ""}),
     ("operators-page", 2, {"src/worker/a.c": SPDX + "int a = log_error(\"it_broke why=%s\", why);\n"}),
 ]
 
@@ -156,6 +158,7 @@ FINE = [
     {"src/coordinator/a.c": SPDX + "int a = log_info(\"all_is_well x=%d\", x);\n"},
     {"src/base/a.c": SPDX + 'const char *a = "What. Who?"; /* Says what. What is it? It says\n * what. */\n'},
     {"docs/a.md": "# What it is\n\n| a |\n|---|\n|" + "b " * 60 + "|\n\n```\n" + "c " * 60 + "\n```\n"},
+    {"tests/planted/07-a.patch": "", "tests/planted/08-a.patch": "", "tests/gateway/planted/07-a.patch": ""},
     {"build/a.c": "no licence\n", ".git/config": "no licence\n"},
 ]
 

@@ -588,6 +588,19 @@ def rule_tags(sources):
             yield source, line, f"{tag} is also at {defined[tag]}: put the module's noun in front"
 
 
+def rule_planted(sources):
+    """Each planted bug has its own number; the mesh core's and the suite's share one series."""
+    taken = {}
+    for source in sources:
+        if not source.under("tests/*planted/[0-9]*.patch"):
+            continue
+        folder, number = os.path.dirname(source.path), source.name.partition("-")[0]
+        series = "tests/planted" if folder == "tests/sim/planted" else folder
+        first = taken.setdefault((series, number), source.path)
+        if first != source.path:
+            yield source, 1, f"{first} has this number: take the next free one"
+
+
 FILE_RULES = {
     "layers": rule_layers,
     "libraries": rule_libraries,
@@ -610,6 +623,7 @@ TREE_RULES = {
     "counters": rule_counters,
     "operators-page": rule_operators_page,
     "tags": rule_tags,
+    "planted": rule_planted,
 }
 
 
