@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "invariants.h"
 #include "mesh/core/copies/load.h"
+#include "mesh/core/models.h"
 
 enum { LOADERS_MAX = 4, SLOW_MS = 6000, UNLOAD_MS_MAX = 500, DOWN_MS_MAX = 4000 };
 

@@ -2,6 +2,7 @@
 /* The tables for people: the registry as this node sees it. */
 #include <string.h>
 
+#include "mesh/core/models.h"
 #include "mesh/core/calls/refusal.h"
 #include "mesh/core/calls/room_queue.h"
 #include "mesh/core/copies/load.h"

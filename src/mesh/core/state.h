@@ -78,9 +78,3 @@ struct mesh {
     struct orders orders;
     struct actions actions;
 };
-
-static inline struct core_model *
-model_at(struct mesh *mesh, uint32_t number)
-{
-    return &mesh->tables.models[number];
-}

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "mesh/core/models.h"
 #include "mesh/core/calls/call.h"
 #include "mesh/core/calls/room_queue.h"
 #include "mesh/core/calls/elsewhere.h"

@@ -6,6 +6,7 @@
  */
 #include "../invariants.h"
 #include "mesh/core/copies/load.h"
+#include "mesh/core/models.h"
 
 enum { CALLED_MS = 2000 };
 

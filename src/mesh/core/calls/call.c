@@ -7,6 +7,7 @@
 #include "mesh/core/calls/call.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/calls/refusal.h"
 #include "mesh/core/calls/room_queue.h"
 #include "mesh/core/calls/elsewhere.h"

@@ -4,6 +4,7 @@
  * load the model.
  */
 #include "mesh/core/calls/elsewhere.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/copy_calls.h"
 #include "mesh/core/copies/ensure.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mesh/core/calls/refusal.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/pools.h"

@@ -6,6 +6,7 @@
  */
 #include "mesh/core/calls/vmodel_route.h"
 #include "base/check.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/copy_calls.h"
 
 enum { PARKED_MS_MAX = 10000, TURNS_MAX = 8 }; /* V8 */

@@ -4,6 +4,7 @@
  * it serves.
  */
 #include "mesh/core/copies/copies.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/load_times.h"

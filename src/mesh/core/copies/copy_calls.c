@@ -6,6 +6,7 @@
 #include "mesh/core/copies/copy_calls.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/copies.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/pools.h"

@@ -7,6 +7,7 @@
 #include "mesh/core/copies/ensure.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/ledger.h"
 #include "mesh/core/copies/load.h"

@@ -3,6 +3,7 @@
 #include "mesh/core/copies/load.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/copy_calls.h"
 #include "mesh/core/copies/ensure.h"

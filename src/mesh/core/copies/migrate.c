@@ -4,6 +4,7 @@
  * stay, E6 for evicted models. A copy leaves when the record shows a loaded one that stays.
  */
 #include "mesh/core/copies/migrate.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/copy_calls.h"
 #include "mesh/core/copies/ensure.h"

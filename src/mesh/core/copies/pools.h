@@ -2,7 +2,7 @@
 /* Pools: models that share memory and loaders (K6). */
 #pragma once
 
-#include "mesh/core/state.h"
+#include "mesh/core/models.h"
 
 static inline struct pool *
 pool_of(struct mesh *mesh, const struct core_entry *entry)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "mesh/core/copies/registry_rebuild.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/reconcile.h"

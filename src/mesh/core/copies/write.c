@@ -2,6 +2,7 @@
 #include "mesh/core/copies/write.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/reconcile.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/calls/room_queue.h"
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/load.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The status of a model and of a vmodel by their records: rule O4. */
 #include "mesh/core/orders/status.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 
 static bool

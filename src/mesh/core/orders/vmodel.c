@@ -2,6 +2,7 @@
 /* Orders that name a vmodel: rules V1, V2, and O1, O3. */
 #include <string.h>
 
+#include "mesh/core/models.h"
 #include "mesh/core/copies/write.h"
 #include "mesh/core/orders/orders.h"
 #include "mesh/core/upkeep/promote.h"

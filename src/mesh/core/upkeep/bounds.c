@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/minimum.h"

@@ -3,6 +3,7 @@
 #include "mesh/core/upkeep/drain.h"
 #include "base/check.h"
 #include "mesh/core/actions.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/migrate.h"
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "mesh/core/upkeep/janitor.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/load.h"
 #include "mesh/core/copies/minimum.h"
 #include "mesh/core/copies/pools.h"

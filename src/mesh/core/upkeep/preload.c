@@ -6,6 +6,7 @@
  */
 #include "mesh/core/upkeep/preload.h"
 #include "base/check.h"
+#include "mesh/core/models.h"
 #include "mesh/core/cluster/place.h"
 #include "mesh/core/copies/ensure.h"
 #include "mesh/core/copies/registry_rebuild.h"

@@ -5,6 +5,7 @@
  * harm: each write compares the record and the instance's absence.
  */
 #include "mesh/core/upkeep/reaper.h"
+#include "mesh/core/models.h"
 #include "mesh/core/copies/registry_rebuild.h"
 #include "mesh/core/copies/reconcile.h"
 #include "mesh/core/upkeep/preload.h"
