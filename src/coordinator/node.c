@@ -70,7 +70,7 @@ static void
 begin_to_serve(struct coordinator_node *node)
 {
     node->phase = PHASE_SERVING;
-    if (node_accept_when(node) == RPC_ACCEPT_WHEN_TOLD)
+    if (node_accept_when(node) == RPC_ACCEPT_LATER)
         node_accept(node);
     assembly_publish(&node->assembly); /* a reader of "ready" is to see the workers that are */
     assembly_set_state(&node->assembly, NODE_READY);
@@ -351,7 +351,7 @@ on_mesh_disabled(void *context)
 static enum rpc_accept
 others_accept(void)
 {
-    return predecessor_pid() != 0 ? RPC_ACCEPT_WHEN_TOLD : RPC_ACCEPT_AT_ONCE;
+    return predecessor_pid() != 0 ? RPC_ACCEPT_LATER : RPC_ACCEPT_AT_ONCE;
 }
 
 static enum status

@@ -15,7 +15,7 @@ enum rpc_accept
 node_accept_when(const struct coordinator_node *node)
 {
     bool is_kept = listen_fds_are_given() && node->mesh == NULL; /* in a mesh others serve */
-    return is_kept || predecessor_pid() != 0 ? RPC_ACCEPT_WHEN_TOLD : RPC_ACCEPT_AT_ONCE;
+    return is_kept || predecessor_pid() != 0 ? RPC_ACCEPT_LATER : RPC_ACCEPT_AT_ONCE;
 }
 
 bool

@@ -16,12 +16,12 @@
 #include "coordinator/workers/pool_member.h"
 #include "coordinator/workers/spawn.h"
 
-enum { LOOK_MS = 20, TOLD_MAX = 1000 };
+enum { LOOK_MS = 20, MISTAKES_MAX = 1000 };
 
 struct trial {
     void (*say)(const char *mistake);
     uint32_t mistakes;
-    char *reported[TOLD_MAX]; /* a worker that is started again fails again */
+    char *reported[MISTAKES_MAX]; /* a worker that is started again fails again */
     struct assembly assembly;
     struct loop *loop;
     struct loop_timer *timer;
@@ -42,7 +42,7 @@ add_mistake(struct trial *trial, const char *text)
     for (uint32_t i = 0; i < trial->mistakes; i++)
         if (strcmp(trial->reported[i], text) == 0)
             return;
-    if (trial->mistakes == TOLD_MAX)
+    if (trial->mistakes == MISTAKES_MAX)
         return;
     trial->reported[trial->mistakes] = strdup(text);
     CHECK(trial->reported[trial->mistakes] != NULL);

@@ -66,7 +66,7 @@ head_read(const char **text, struct ctl_tensor *tensor, struct error *error)
 
 /* Sets a dimension of -1 from the number of elements. */
 static enum status
-shape_settle(struct ctl_tensor *tensor, uint64_t count, struct error *error)
+shape_infer(struct ctl_tensor *tensor, uint64_t count, struct error *error)
 {
     char shape[256];
     uint64_t known;
@@ -177,7 +177,7 @@ values_read(const char *text, struct ctl_tensor *tensor, struct error *error)
             break;
         text = end + 1;
     }
-    return shape_settle(tensor, count, error);
+    return shape_infer(tensor, count, error);
 }
 
 /* ---- files ---- */
@@ -225,14 +225,14 @@ raw_take(const char *data, size_t bytes, struct ctl_tensor *tensor, struct error
         if (bytes > UINT32_MAX)
             return wrong(error, "the file is too large for one element");
         tensor_append(tensor, data, bytes);
-        return shape_settle(tensor, 1, error);
+        return shape_infer(tensor, 1, error);
     }
     if (bytes % size != 0)
         return error_set(error, STATUS_INVALID_ARGUMENT,
                          "%zu bytes are not a multiple of the size of %s", bytes,
                          tensor->type->name);
     tensor_append(tensor, data, bytes);
-    return shape_settle(tensor, bytes / size, error);
+    return shape_infer(tensor, bytes / size, error);
 }
 
 enum status

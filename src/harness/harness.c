@@ -480,7 +480,7 @@ inputs_sum(const struct shoal_harness_item *item)
 }
 
 static void
-item_settle(const struct shoal_harness *harness, struct shoal_harness_item *item,
+item_finish(const struct shoal_harness *harness, struct shoal_harness_item *item,
             uint64_t sum_before)
 {
     for (uint32_t i = 0; i < item->item.input_count; i++)
@@ -521,7 +521,7 @@ run_or_halve(struct shoal_harness *harness, struct shoal_harness_item *const *it
     if (status != SHOAL_OK)
         host_fail(&items[0]->item, status, "%s", error.text);
     for (uint32_t i = 0; i < count; i++)
-        item_settle(harness, items[i], sums[i]);
+        item_finish(harness, items[i], sums[i]);
 }
 
 void

@@ -254,7 +254,7 @@ take_input(struct http2 *http2)
 
 /* The last answer is complete; the client may still have to read it. */
 static void
-settle_output(struct http2 *http2)
+finish_output(struct http2 *http2)
 {
     struct http_connection *connection = http2->connection;
     const struct http_pool *pool = connection->listener->pool;
@@ -275,14 +275,14 @@ settle_output(struct http2 *http2)
 }
 
 void
-http2_settle(struct http2 *http2)
+http2_finish_turn(struct http2 *http2)
 {
     struct http_connection *connection = http2->connection;
     http2->is_over = http2->is_over || (!nghttp2_session_want_read(http2->session) &&
                                         !nghttp2_session_want_write(http2->session));
     bool is_last = http2->is_over || http2->stream_count == 0;
     if (is_last && connection->state == HTTP_STREAMS)
-        settle_output(http2);
+        finish_output(http2);
     connection->channel.low_bytes = is_last ? 0 : HTTP_LOW_WATER_BYTES;
     connection->ahead_bytes = is_full(http2) ? 0 : HTTP_AHEAD_BYTES;
     bool may_close = http2->is_over && http_channel_output_bytes(&connection->channel) == 0;
@@ -299,7 +299,7 @@ http2_run(struct http_connection *connection)
     http2_flush(http2, HTTP2_NOW);
     http2_notify_news(http2);
     http2_flush(http2, HTTP2_NOW);
-    http2_settle(http2);
+    http2_finish_turn(http2);
     if (http2->is_over)
         http2_lose_streams(http2);
     if (http2->is_over && http_channel_output_bytes(&connection->channel) == 0)

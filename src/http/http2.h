@@ -88,7 +88,7 @@ enum http2_moment { HTTP2_NOW, HTTP2_LATER };
 void http2_flush(struct http2 *http2, enum http2_moment moment);
 /* The state of the connection follows its streams, output, and session; a turn of its own follows
  * if there is more to do. Calls no handler, closes nothing. */
-void http2_settle(struct http2 *http2);
+void http2_finish_turn(struct http2 *http2);
 /* The client was asked to go; the connection closes when everything is answered. */
 void http2_part(struct http2 *http2);
 /* Says, before the connection closes, which requests were not begun. */

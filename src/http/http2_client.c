@@ -490,7 +490,7 @@ has_calls(const struct http2_link *link)
 
 /* An idle link is kept for a while; one that takes no more calls is not. */
 static void
-settle(struct http2_link *link)
+finish_turn(struct http2_link *link)
 {
     int64_t now_ns = clock_now_ns();
     int64_t keep_ns = link->target->client->options.keep_ns;
@@ -522,7 +522,7 @@ run(struct http2_link *link)
         lose(link);
     if (link->target != NULL) {
         flush(link);
-        settle(link);
+        finish_turn(link);
     }
     if (link->target != NULL)
         http_channel_read(&link->channel, READ_BYTES);

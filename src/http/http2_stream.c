@@ -664,7 +664,7 @@ let_go(struct http2_stream *stream)
     }
     if (connection->state != HTTP_CLOSED && !http2->is_running) {
         http2_flush(http2, HTTP2_NOW);
-        http2_settle(http2);
+        http2_finish_turn(http2);
     }
     http_connection_release(connection);
 }

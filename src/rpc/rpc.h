@@ -212,7 +212,7 @@ enum rpc_compression {
     RPC_COMPRESSION_OFF, /* UNIMPLEMENTED */
 };
 
-enum rpc_accept { RPC_ACCEPT_AT_ONCE, RPC_ACCEPT_WHEN_TOLD };
+enum rpc_accept { RPC_ACCEPT_AT_ONCE, RPC_ACCEPT_LATER };
 
 /* Whether the sockets may come from the service manager or a predecessor, and go to a successor
  * (base/listen_fds.h). */
@@ -223,7 +223,7 @@ struct rpc_server_options {
     /* "port:8033" all interfaces, "127.0.0.1:8033", "[::1]:0", "unix:/path" */
     const char *const *listen;
     size_t listen_count;
-    enum rpc_accept accept; /* WHEN_TOLD: connections wait in the kernel until rpc_server_accept */
+    enum rpc_accept accept; /* LATER: connections wait in the kernel until rpc_server_accept */
     enum rpc_sockets sockets;
     /* Mode of unix sockets, as for chmod. NULL: by the process's umask. */
     const uint32_t *socket_mode;
@@ -280,7 +280,7 @@ void rpc_shutdown(void);
 enum status rpc_server_create(const struct rpc_server_options *options, struct rpc_server **server,
                               struct error *error) WARN_UNUSED;
 
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_LATER. */
 void rpc_server_accept(struct rpc_server *server);
 
 /*

@@ -22,7 +22,7 @@
 enum { STOP_PATIENCE_S = 1 };
 
 /* More than a main thread that is not in a run needs to respond. */
-static const int64_t SETTLE_NS_MAX = 20 * (int64_t)NS_PER_MS;
+static const int64_t FLUSH_NS_MAX = 20 * (int64_t)NS_PER_MS;
 
 /* ---- answers ---- */
 
@@ -187,7 +187,7 @@ unload(struct loader *loader, struct loaded_model *loaded)
     heap_leave(heaps, loaded->heap);
     /* memory that `run` freed is in its thread's cache and would look like a leak */
     if (loaded->heap != HEAP_NONE && loader->has_thread)
-        model_table_settle(&loader->table, &loader->entry->worker->bell, SETTLE_NS_MAX);
+        model_table_flush(&loader->table, &loader->entry->worker->bell, FLUSH_NS_MAX);
     loaded_destroy(loader, loaded);
 }
 

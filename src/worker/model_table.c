@@ -63,9 +63,9 @@ model_table_leave(struct model_table *table)
 }
 
 void
-model_table_settled(struct model_table *table)
+model_table_flushed(struct model_table *table)
 {
-    atomic_store_explicit(&table->settle, 0, memory_order_release);
+    atomic_store_explicit(&table->flush, 0, memory_order_release);
     doorbell_ring(&table->bell);
 }
 
@@ -127,22 +127,22 @@ model_table_next(const struct model_table *table, uint32_t *from)
 /* It is safe not to wait for a busy main thread: it flushes its cache after its run, and the next
  * measurement sees that. */
 static bool
-settling(const struct model_table *table)
+awaits_flush(const struct model_table *table)
 {
-    return atomic_load_explicit(&table->settle, memory_order_acquire) != 0 &&
+    return atomic_load_explicit(&table->flush, memory_order_acquire) != 0 &&
            atomic_load_explicit(&table->running, memory_order_relaxed) == 0;
 }
 
 void
-model_table_settle(struct model_table *table, struct shm_doorbell *bell, int64_t timeout_ns)
+model_table_flush(struct model_table *table, struct shm_doorbell *bell, int64_t timeout_ns)
 {
-    atomic_store_explicit(&table->settle, 1, memory_order_seq_cst);
+    atomic_store_explicit(&table->flush, 1, memory_order_seq_cst);
     doorbell_ring(bell);
     int64_t end_ns = clock_now_ns() + timeout_ns;
     int64_t left_ns = timeout_ns;
-    while (left_ns > 0 && settling(table)) {
+    while (left_ns > 0 && awaits_flush(table)) {
         uint32_t prepared = doorbell_prepare(&table->bell);
-        if (settling(table))
+        if (awaits_flush(table))
             (void)doorbell_sleep(&table->bell, prepared, left_ns);
         else
             doorbell_cancel(&table->bell);

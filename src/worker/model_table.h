@@ -30,7 +30,7 @@ struct model_entry {
 struct model_table {
     struct model_entry *entries; /* by number; untouched pages take no memory */
     _Atomic uint64_t running;    /* written by the main thread: what it runs, or 0 */
-    _Atomic uint32_t settle;     /* set by the loader, cleared by the main thread */
+    _Atomic uint32_t flush;      /* set by the loader, cleared by the main thread */
     struct shm_doorbell bell;    /* the loader sleeps on it */
 };
 
@@ -51,12 +51,12 @@ void model_table_leave(struct model_table *table);
 /* Returns true if the loader wants to measure, and needs this thread's cache of freed memory
  * flushed. One load. */
 static inline bool
-model_table_settle_wanted(const struct model_table *table)
+model_table_flush_wanted(const struct model_table *table)
 {
-    return atomic_load_explicit(&table->settle, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&table->flush, memory_order_relaxed) != 0;
 }
 /* The cache is flushed. */
-void model_table_settled(struct model_table *table);
+void model_table_flushed(struct model_table *table);
 
 /* ---- the loader ---- */
 
@@ -74,4 +74,4 @@ struct loaded_model *model_table_next(const struct model_table *table, uint32_t 
 
 /* L. Asks the main thread to flush its cache, rings its `bell`, and waits until it has, is busy
  * with a run, or `timeout_ns` have passed. */
-void model_table_settle(struct model_table *table, struct shm_doorbell *bell, int64_t timeout_ns);
+void model_table_flush(struct model_table *table, struct shm_doorbell *bell, int64_t timeout_ns);

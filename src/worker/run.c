@@ -510,5 +510,5 @@ batch_run(struct worker *worker, enum batch_state closed, uint32_t count, uint64
         drop_held(worker, clock_now_ns());
     sources_ring(worker);
     if (worker->held != 0 || worker->leaving)
-        sources_settle(worker);
+        sources_unmap_ended(worker);
 }

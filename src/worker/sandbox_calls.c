@@ -43,8 +43,8 @@ enum {
     CALL_MSEAL = 462,
     /* Unknown calls get ENOSYS, as from a kernel that does not know them: the C library then does
      * without. Up to x86's gap in the numbers. */
-    CALL_UNHEARD_FIRST = 464,
-    CALL_UNHEARD_LAST = 511,
+    CALL_UNKNOWN_FIRST = 464,
+    CALL_UNKNOWN_LAST = 511,
 };
 
 /* ---- calls with any arguments ---- */
@@ -525,7 +525,7 @@ add_hidden(scmp_filter_ctx filter, uint32_t allow)
     for (size_t i = 0; i < ARRAY_COUNT(calls_hidden) && failed == 0; i++)
         if (calls_hidden[i] != SCMP_SYS(openat2) || !(allow & SANDBOX_ALLOW_FILES))
             failed = rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), calls_hidden[i]);
-    for (int call = CALL_UNHEARD_FIRST; call <= CALL_UNHEARD_LAST && failed == 0; call++)
+    for (int call = CALL_UNKNOWN_FIRST; call <= CALL_UNKNOWN_LAST && failed == 0; call++)
         failed = rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), call);
     return failed;
 }

@@ -198,7 +198,7 @@ sources_receive(struct worker *worker)
         case STATUS_DATA_LOSS: log_warn("guest_unheard error=\"%s\"", error.text); break;
         case STATUS_DEADLINE_EXCEEDED:
             if (worker->groups.held == 0)
-                sources_settle(worker);
+                sources_unmap_ended(worker);
             return false;
         default: return true;
         }
@@ -322,7 +322,7 @@ source_touched(struct worker *worker, const struct source *source, enum source_h
 }
 
 void
-sources_settle(struct worker *worker)
+sources_unmap_ended(struct worker *worker)
 {
     worker->held = 0;
     worker->leaving = false;

@@ -63,7 +63,7 @@ enum source_held { SOURCE_GAVE_NOTHING, SOURCE_GAVE_AN_ITEM };
 void source_touched(struct worker *worker, const struct source *source, enum source_held held);
 
 /* Unmaps client regions that leave or have ended. Call when no client region's items are held. */
-void sources_settle(struct worker *worker);
+void sources_unmap_ended(struct worker *worker);
 
 /* Rings the bells that are owed to the coordinator and to clients. */
 void sources_ring(struct worker *worker);

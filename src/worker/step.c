@@ -43,7 +43,7 @@ look_after(struct worker *worker, int64_t now_ns)
     if (worker_stop_requested())
         return true;
     if (worker->ending != 0 && worker->groups.held == 0)
-        sources_settle(worker);
+        sources_unmap_ended(worker);
     if (now_ns < worker->control_look_ns &&
         worker_entry_regions_epoch(&worker->entry) == worker->client_regions.epoch)
         return false;
@@ -285,7 +285,7 @@ static bool
 loader_wants(const struct worker *worker)
 {
     return worker->start.serves_models != 0 &&
-           (loader_has_orders(&worker->loader) || model_table_settle_wanted(&worker->loader.table));
+           (loader_has_orders(&worker->loader) || model_table_flush_wanted(&worker->loader.table));
 }
 
 /* Between two turns. */
@@ -294,9 +294,9 @@ serve_loader(struct worker *worker)
 {
     if (!loader_wants(worker))
         return;
-    if (model_table_settle_wanted(&worker->loader.table)) {
+    if (model_table_flush_wanted(&worker->loader.table)) {
         heap_flush();
-        model_table_settled(&worker->loader.table);
+        model_table_flushed(&worker->loader.table);
     }
     if (loader_has_orders(&worker->loader))
         receive_of_models(worker);

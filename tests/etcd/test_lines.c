@@ -26,14 +26,14 @@ static struct etcd *etcd;
         .call_timeout_ns = 30 * NS_PER_S, .retry_ns_max = NS_PER_S / 20                            \
     }
 
-enum { TOLD_MAX = 2048 };
+enum { EVENTS_BYTES_MAX = 2048 };
 
 enum moment { NEVER, AT_OPEN, AT_EVENTS, AT_PROGRESS, AT_TROUBLE, AT_END };
 
 struct seen {
     struct etcd_watch *watch;
     enum moment closes;
-    char events[TOLD_MAX]; /* "5a 6b ": a revision and a key each, "|" between calls */
+    char events[EVENTS_BYTES_MAX]; /* "5a 6b ": a revision and a key each, "|" between calls */
     size_t opens, progress, troubles, ends;
     int64_t progress_revision;
 };

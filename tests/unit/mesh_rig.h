@@ -59,10 +59,10 @@ struct rig_deed {
 
 enum network {
     NETWORK_OK,
-    NETWORK_UNHEARD, /* applied; the answer is "unknown", and the watch is late */
-    NETWORK_LOST,    /* not applied; the answer is "unknown" */
-    NETWORK_LATE,    /* applied, but not answered */
-    NETWORK_DOWN,    /* neither applied nor answered */
+    NETWORK_APPLIED_UNKNOWN, /* applied; the answer is "unknown", and the watch is late */
+    NETWORK_LOST,            /* not applied; the answer is "unknown" */
+    NETWORK_LATE,            /* applied, but not answered */
+    NETWORK_DOWN,            /* neither applied nor answered */
 };
 
 static struct mesh *mesh;
@@ -210,7 +210,7 @@ read_txn(const struct mesh_txn *txn, struct rig_deed *deed)
     bool hold = compares_hold(txn);
     if (hold && network != NETWORK_LOST && network != NETWORK_DOWN)
         apply(txn);
-    if (network == NETWORK_OK || network == NETWORK_UNHEARD || network == NETWORK_LOST)
+    if (network == NETWORK_OK || network == NETWORK_APPLIED_UNKNOWN || network == NETWORK_LOST)
         deed->txn = txn->txn;
     deed->end = hold ? MESH_TXN_OK : MESH_TXN_LOST;
     deed->named_count = txn->write_count;

@@ -84,7 +84,7 @@ TEST_CASE(test_orders_with_a_late_mirror)
 /* T3 to T5 for orders. */
 TEST_CASE(test_lost_and_late_answers)
 {
-    network = NETWORK_UNHEARD;
+    network = NETWORK_APPLIED_UNKNOWN;
     assert_false(order(REGISTER("m", "t"))->came);
     network = NETWORK_OK;
     notify_model("m"); /* the watch shows it */

@@ -88,7 +88,7 @@ TEST_CASE(what_is_measured_is_reported)
     for (enum runner_measure i = 0; i < RUNNER_MEASURES; i++)
         assert_int_equal(
             node->measured[i],
-            i == RUNNER_SEAT_NS || i == RUNNER_UNLOAD_NS || i == RUNNER_EVICTED_MS ? 0 : 1);
+            i == RUNNER_PERMIT_NS || i == RUNNER_UNLOAD_NS || i == RUNNER_EVICTED_MS ? 0 : 1);
     assert_true(node->measured_last[RUNNER_WAIT_NS] >= node->measured_last[RUNNER_LOAD_NS]);
     struct ordered ordered;
     const struct mesh_order order = {.kind = MESH_UNREGISTER, .model = "m"};

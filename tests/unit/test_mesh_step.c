@@ -145,7 +145,7 @@ TEST_CASE(test_lost_claim)
 /* T4: the claim is repeated with the same compare; the record decides, not the answer. */
 TEST_CASE(test_unknown_claim_is_repeated)
 {
-    network = NETWORK_UNHEARD;
+    network = NETWORK_APPLIED_UNKNOWN;
     call(1, "m1");
     assert_seen("write m1 self:loading", 1);
     const uint64_t compare = last_compare;

@@ -491,7 +491,7 @@ TEST_CASE(test_later_calls_need_a_later_question)
     assert_seen("answer 1 not-found", 1);
     assert_int_equal(compares, 1);
     check_served(3, "m");
-    network = NETWORK_UNHEARD;
+    network = NETWORK_APPLIED_UNKNOWN;
     call_model(1, "n"); /* an answer that does not come says nothing */
     assert_seen("answer 1 unavailable", 1);
 }
@@ -646,7 +646,7 @@ TEST_CASE(test_references_under_random_orders)
         const char *model = NAMES[random_draw(&random) % 6];
         const char *vmodel = VNAMES[random_draw(&random) % 3];
         uint64_t what = random_draw(&random) % 10;
-        network = random_draw(&random) % 8 == 0 ? NETWORK_UNHEARD : NETWORK_OK;
+        network = random_draw(&random) % 8 == 0 ? NETWORK_APPLIED_UNKNOWN : NETWORK_OK;
         if (what == 0)
             (void)order((struct mesh_order){.kind = MESH_DELETE_VMODEL, .vmodel = vmodel});
         else if (what == 1)
@@ -660,7 +660,7 @@ TEST_CASE(test_references_under_random_orders)
                             .auto_delete = random_draw(&random) % 2 == 0,
                             .force = random_draw(&random) % 4 == 0));
         check_references();
-        if (network == NETWORK_UNHEARD)
+        if (network == NETWORK_APPLIED_UNKNOWN)
             step((struct mesh_event){.kind = MESH_ORDER_CANCELLED, .order = {.order = 0}});
         network = NETWORK_OK;
         for (int m = 0; m < 6; m++)

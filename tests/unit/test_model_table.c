@@ -30,7 +30,7 @@ struct scene {
     _Atomic int stop;
     _Atomic uint64_t runs; /* relaxed: the count must not order what is tested */
     uint64_t misses;
-    uint64_t settled;
+    uint64_t flushed;
 };
 
 static void *
@@ -56,9 +56,9 @@ run_at_random(void *context)
             assert_int_equal(loaded->alive, 1);
             model_table_leave(&scene->table);
         }
-        if (model_table_settle_wanted(&scene->table)) {
-            scene->settled++;
-            model_table_settled(&scene->table);
+        if (model_table_flush_wanted(&scene->table)) {
+            scene->flushed++;
+            model_table_flushed(&scene->table);
         }
     }
     return NULL;
@@ -99,12 +99,12 @@ TEST_CASE(test_two_threads)
             assert_null(model_table_remove(&scene.table, model_word(number, life)));
         }
         if (life % 100 == 0)
-            model_table_settle(&scene.table, &scene.main_bell, NS_PER_S);
+            model_table_flush(&scene.table, &scene.main_bell, NS_PER_S);
     }
     atomic_store(&scene.stop, 1);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(runs == scene.runs && runs >= LIVES);
-    assert_true(scene.settled > 0);
+    assert_true(scene.flushed > 0);
     print_message("%llu runs, %llu misses\n", (unsigned long long)scene.runs,
                   (unsigned long long)scene.misses);
     model_table_fini(&scene.table);
@@ -136,7 +136,7 @@ TEST_CASE(test_words_that_are_none)
 }
 
 /* A main thread that is in a run, or asleep for good, is not waited for longer than was said. */
-TEST_CASE(test_settle_does_not_wait_for_a_run)
+TEST_CASE(test_flush_does_not_wait_for_a_run)
 {
     struct model_table table;
     struct shm_doorbell bell = {0};
@@ -144,12 +144,12 @@ TEST_CASE(test_settle_does_not_wait_for_a_run)
     assert_true(model_table_init(&table));
     assert_true(model_table_add(&table, model_word(1, 1), &model));
     assert_ptr_equal(model_table_enter(&table, model_word(1, 1)), &model);
-    model_table_settle(&table, &bell, 1000 * NS_PER_S);
-    assert_true(model_table_settle_wanted(&table));
+    model_table_flush(&table, &bell, 1000 * NS_PER_S);
+    assert_true(model_table_flush_wanted(&table));
     model_table_leave(&table);
-    model_table_settle(&table, &bell, NS_PER_MS);
-    model_table_settled(&table);
-    assert_false(model_table_settle_wanted(&table));
+    model_table_flush(&table, &bell, NS_PER_MS);
+    model_table_flushed(&table);
+    assert_false(model_table_flush_wanted(&table));
     model_table_fini(&table);
 }
 

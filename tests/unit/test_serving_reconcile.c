@@ -384,7 +384,7 @@ step_world(struct world *world)
 
 /* Orders of the past end in any way, and one leader goes on alone. */
 static void
-settle(struct world *world)
+reconcile_all(struct world *world)
 {
     world->supported = true;
     for (uint32_t i = 0; i < SERVICES; i++)
@@ -427,7 +427,7 @@ TEST_CASE(test_histories)
         world.services[0].vmodel = world.services[0].foreign = true;
         for (uint32_t i = 0; i < STEPS; i++)
             step_world(&world);
-        settle(&world);
+        reconcile_all(&world);
         check_world(&world, seed);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stamps of a trace are settled by the rules in trace.h: scripted cases of each rule, and
+ * The stamps of a trace become runs by the rules in trace.h: scripted cases of each rule, and
  * stamps of random words, as a hostile worker would write them, of which nothing may come that lies
  * outside the request or out of order.
  */
@@ -64,7 +64,7 @@ TEST_CASE(test_honest)
     stamp(0, 1010, 1100, 1200);
     stamp(1, 1200, 1250, 1500);
     stamp(2, 1500, 1500, 1990);
-    assert_int_equal(trace_settle(&trace, runs), 3);
+    assert_int_equal(trace_make_runs(&trace, runs), 3);
     assert_times(runs[0], 1010, 1100, 1200);
     assert_times(runs[1], 1200, 1250, 1500);
     assert_times(runs[2], 1500, 1500, 1990);
@@ -83,7 +83,7 @@ TEST_CASE(test_not_admitted)
 {
     stamp(0, 1010, 1100, 1200);
     trace.admitted = false;
-    assert_int_equal(trace_settle(&trace, runs), 0);
+    assert_int_equal(trace_make_runs(&trace, runs), 0);
 }
 
 TEST_CASE(test_lost_runs_come_first)
@@ -92,7 +92,7 @@ TEST_CASE(test_lost_runs_come_first)
     lose(1, 1200, 1310, 1400);
     stamp(0, 1010, 1100, 1200);
     stamp(1, 1200, 1450, 1500); /* it has waited since it came to the stage */
-    assert_int_equal(trace_settle(&trace, runs), 4);
+    assert_int_equal(trace_make_runs(&trace, runs), 4);
     assert_times(runs[1], 1200, 1210, 1300);
     assert_times(runs[2], 1300, 1310, 1400);
     assert_times(runs[3], 1400, 1450, 1500);
@@ -108,12 +108,12 @@ TEST_CASE(test_no_more_lost_than_died)
     for (uint32_t i = 0; i < STAMPS_LOST_MAX; i++)
         lose(0, 1010, 1020, 1030);
     trace.deaths = 2;
-    assert_int_equal(trace_settle(&trace, runs), 2);
+    assert_int_equal(trace_make_runs(&trace, runs), 2);
     trace.deaths = 0;
-    assert_int_equal(trace_settle(&trace, runs), 0);
+    assert_int_equal(trace_make_runs(&trace, runs), 0);
     trace.deaths = 1;
     trace.lost[0].stage = 3; /* which there is not */
-    assert_int_equal(trace_settle(&trace, runs), 0);
+    assert_int_equal(trace_make_runs(&trace, runs), 0);
 }
 
 TEST_CASE(test_outside)
@@ -121,7 +121,7 @@ TEST_CASE(test_outside)
     stamp(0, 1, INT64_MAX, 1200);
     stamp(1, 1100, 900, INT64_MAX);
     stamp(2, INT64_MIN, INT64_MIN, INT64_MIN);
-    assert_int_equal(trace_settle(&trace, runs), 3);
+    assert_int_equal(trace_make_runs(&trace, runs), 3);
     assert_times(runs[0], 1000, 1200, 1200);
     assert_times(runs[1], 1200, 1200, 2000);
     assert_times(runs[2], 2000, 2000, 2000);
@@ -130,7 +130,7 @@ TEST_CASE(test_outside)
 TEST_CASE(test_unfinished)
 {
     stamp(0, 1010, 1100, 0);
-    assert_int_equal(trace_settle(&trace, runs), 1);
+    assert_int_equal(trace_make_runs(&trace, runs), 1);
     assert_times(runs[0], 1010, 1100, 2000);
     assert_true(runs[0].unfinished && runs[0].was_run);
 }
@@ -138,7 +138,7 @@ TEST_CASE(test_unfinished)
 TEST_CASE(test_never_ran)
 {
     stamp(0, 1010, 0, 1500);
-    assert_int_equal(trace_settle(&trace, runs), 1);
+    assert_int_equal(trace_make_runs(&trace, runs), 1);
     assert_times(runs[0], 1010, 1500, 1500);
     assert_false(runs[0].was_run || runs[0].unfinished);
     assert_int_equal(runs[0].batch_items, 0);
@@ -150,7 +150,7 @@ TEST_CASE(test_impossible_numbers)
     trace.stages[0].stamp.worker = 2;
     trace.stages[0].stamp.batch_items = 5;
     trace.stages[0].stamp.pid = -1;
-    assert_int_equal(trace_settle(&trace, runs), 1);
+    assert_int_equal(trace_make_runs(&trace, runs), 1);
     assert_false(runs[0].has_worker);
     assert_int_equal(runs[0].batch_items, 0);
     assert_int_equal(runs[0].pid, 0);
@@ -206,7 +206,7 @@ TEST_CASE_WITH(test_random_words, NULL, NULL)
         }
         for (uint32_t i = 0; i < trace.lost_count; i++)
             trace.lost[i] = draw_stamp();
-        uint32_t count = trace_settle(&trace, runs);
+        uint32_t count = trace_make_runs(&trace, runs);
         assert_true(count <= trace.stage_count + trace.lost_count);
         int64_t since_ns = trace.began_ns;
         for (uint32_t i = 0; i < count; i++) {

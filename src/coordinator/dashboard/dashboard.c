@@ -324,7 +324,7 @@ dashboard_start(struct dashboard *dashboard, enum rpc_accept accept)
 {
     if (dashboard == NULL)
         return;
-    if (accept == RPC_ACCEPT_WHEN_TOLD)
+    if (accept == RPC_ACCEPT_LATER)
         http_listeners_pause(http_thread_server(dashboard->thread));
     loop_timer_set(dashboard->timer, 0);
     dashboard->is_started = true;

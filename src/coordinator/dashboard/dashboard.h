@@ -30,7 +30,7 @@ struct dashboard_options {
 enum status dashboard_create(const struct dashboard_options *options, struct dashboard **dashboard,
                              struct error *error) WARN_UNUSED;
 void dashboard_start(struct dashboard *dashboard, enum rpc_accept accept);
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_LATER. */
 void dashboard_accept(struct dashboard *dashboard);
 /* Sets readiness, like web_set_ready(). */
 void dashboard_set_ready(struct dashboard *dashboard, bool ready);

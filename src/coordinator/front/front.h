@@ -41,7 +41,7 @@ void front_set_node_ready(struct front *front, bool ready);
 /* Writes its counters; false: callers cannot connect now, for lack of descriptors or memory. */
 bool front_publish(struct front *front);
 
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_LATER. */
 void front_accept(struct front *front);
 
 /* Like rpc_server_part(). True: no connection is left. */

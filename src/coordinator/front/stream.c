@@ -102,7 +102,7 @@ stream_queue_take(struct stream_queue *queue)
 }
 
 static void
-settle_request(struct stream_request *request)
+free_if_done(struct stream_request *request)
 {
     if (request->answered && request->messages == 0)
         free(request);
@@ -116,7 +116,7 @@ stream_forget(struct answer_stream *stream, const struct stream_message *message
     stream->unread -= message->bytes;
     request->unread -= message->bytes;
     request->messages--;
-    settle_request(request);
+    free_if_done(request);
     return credit;
 }
 
@@ -163,7 +163,7 @@ end_request(struct stream_request *request, const struct stream_answer *answer)
     if (is_sent)
         send_message(stream, request, stream->carrier->make(request, answer));
     else
-        settle_request(request);
+        free_if_done(request);
     stream->carrier->changed(stream);
     pthread_mutex_unlock(&stream->lock);
     if (answer != NULL && !is_sent) /* outside the lock: a slot is given back */
@@ -364,7 +364,7 @@ stream_remove(struct answer_stream *stream, struct stream_request *request)
 {
     pthread_mutex_lock(&stream->lock);
     unlink_request(stream, request);
-    settle_request(request);
+    free_if_done(request);
     pthread_mutex_unlock(&stream->lock);
 }
 

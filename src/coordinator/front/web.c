@@ -99,7 +99,7 @@ web_start(struct web *web, enum rpc_accept accept, enum web_scope scope)
 {
     if (web == NULL)
         return;
-    bool waits = accept == RPC_ACCEPT_WHEN_TOLD;
+    bool waits = accept == RPC_ACCEPT_LATER;
     if (web->service_thread != NULL && waits && scope == WEB_ALL)
         http_listeners_pause(http_thread_server(web->service_thread));
     if (web->service_thread != NULL)

@@ -32,9 +32,9 @@ enum web_scope { WEB_REST, WEB_ALL };
 /* Binds what is configured; what comes in waits until web_start. NULL in `web`: nothing is. */
 enum status web_create(const struct web_options *options, struct web **web,
                        struct error *error) WARN_UNUSED;
-/* `scope`: what waits if `accept` is RPC_ACCEPT_WHEN_TOLD. */
+/* `scope`: what waits if `accept` is RPC_ACCEPT_LATER. */
 void web_start(struct web *web, enum rpc_accept accept, enum web_scope scope);
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. Call after web_start. */
+/* Begins to accept, after RPC_ACCEPT_LATER. Call after web_start. */
 void web_accept(struct web *web);
 /* Sets the readiness of REST and of probes. */
 void web_set_ready(struct web *web, bool ready);

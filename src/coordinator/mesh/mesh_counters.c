@@ -189,7 +189,7 @@ void
 mesh_counters_measure(_Atomic uint64_t *counters, enum runner_measure measure, uint64_t value)
 {
     static const enum counter of[RUNNER_MEASURES] = {
-        [RUNNER_WAIT_NS] = NODE_MESH_WAIT,          [RUNNER_SEAT_NS] = NODE_MESH_SEAT_TIME,
+        [RUNNER_WAIT_NS] = NODE_MESH_WAIT,          [RUNNER_PERMIT_NS] = NODE_MESH_SEAT_TIME,
         [RUNNER_QUEUE_NS] = NODE_MESH_QUEUE_TIME,   [RUNNER_SIZE_NS] = NODE_MESH_SIZE_TIME,
         [RUNNER_LOAD_NS] = NODE_MESH_LOAD_TIME,     [RUNNER_LOADED_BYTES] = NODE_MESH_LOADED_SIZE,
         [RUNNER_UNLOAD_NS] = NODE_MESH_UNLOAD_TIME, [RUNNER_EVICTED_MS] = NODE_MESH_EVICTED_AGE,

@@ -73,7 +73,7 @@ mesh_flow_message(struct mesh_flow *flow, const struct wire_message *message, st
     enum status status = peer_flow_send(&flow->flow, &piece, 1, PEER_FLOW_MORE, error);
     rpc_kept_release(kept);
     begin(flow);
-    peer_flow_settle(&flow->flow);
+    peer_flow_release_first(&flow->flow);
     if (status == STATUS_OK)
         read_if_room(flow, piece.bytes);
     return status;
@@ -92,7 +92,7 @@ mesh_flow_room(struct mesh_flow *flow, uint64_t cost)
 {
     CHECK(cost <= flow->out);
     flow->out -= cost;
-    peer_flow_settle(&flow->flow);
+    peer_flow_release_first(&flow->flow);
     if (flow->waits_for_room)
         read_if_room(flow, 0);
 }

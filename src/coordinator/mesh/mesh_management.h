@@ -58,7 +58,7 @@ struct management_options {
 /* Binds all addresses. */
 enum status management_create(const struct management_options *options,
                               struct mesh_management **created, struct error *error) WARN_UNUSED;
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_LATER. */
 void management_accept(struct mesh_management *management);
 /* Like rpc_server_part(). */
 void management_part(struct mesh_management *management);

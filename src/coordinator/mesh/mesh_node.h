@@ -60,7 +60,7 @@ enum status mesh_node_open(struct mesh_node *node, struct rpc_queue *const *queu
                            uint32_t queue_count, struct error *error) WARN_UNUSED;
 void mesh_node_start(struct mesh_node *node);
 
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_LATER. */
 void mesh_node_accept(struct mesh_node *node);
 /* Like rpc_server_part(), for management. */
 void mesh_node_part(struct mesh_node *node);

@@ -52,7 +52,7 @@ void runtime_on_front(struct runtime *runtime, struct rpc_call *call,
 /* A pipeline has begun or ceased to serve. True: models can be loaded. */
 bool runtime_update(struct runtime *runtime);
 
-/* Begins to accept, after RPC_ACCEPT_WHEN_TOLD. */
+/* Begins to accept, after RPC_ACCEPT_LATER. */
 void runtime_accept(struct runtime *runtime);
 /* Like rpc_server_part(). */
 void runtime_part(struct runtime *runtime);

@@ -232,10 +232,10 @@ note_finished(struct lane *lane, uint32_t stage)
 
 /* Passes on the pieces of its request's answer before a slot that came back is claimed. */
 static bool
-settle_pieces(struct lane *lane, struct shm_ticket ticket, struct payload_view *view)
+gather_all_pieces(struct lane *lane, struct shm_ticket ticket, struct payload_view *view)
 {
     struct request *request = lane_request(lane, ticket);
-    return request == NULL || !request->streams || pieces_settle(lane, request, ticket, view);
+    return request == NULL || !request->streams || pieces_gather_all(lane, request, ticket, view);
 }
 
 /* The answer of a request of which a piece could not be sent. */
@@ -257,7 +257,7 @@ gather_result(struct lane *lane, struct payload_view *view)
     uint8_t place = region_result_place(&lane->region);
     if (!pop_back(lane, place, &ticket))
         return false;
-    bool whole = settle_pieces(lane, ticket, view);
+    bool whole = gather_all_pieces(lane, ticket, view);
     struct request *request = claim_popped(lane, place, &ticket);
     if (request == NULL)
         return false;
@@ -313,8 +313,8 @@ gather_error(struct lane *lane, struct payload_view *view)
         return false;
     if (is_handed_back(lane, ticket))
         return true;
-    (void)settle_pieces(lane, ticket,
-                        view); /* one may be counted that its dead worker did not push */
+    (void)gather_all_pieces(lane, ticket,
+                            view); /* one may be counted that its dead worker did not push */
     struct request *request = claim_popped(lane, PLACE_ERROR, &ticket);
     if (request == NULL)
         return false;

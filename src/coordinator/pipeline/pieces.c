@@ -142,8 +142,8 @@ pieces_gather(struct lane *lane, struct payload_view *view)
 }
 
 bool
-pieces_settle(struct lane *lane, struct request *request, struct shm_ticket ticket,
-              struct payload_view *view)
+pieces_gather_all(struct lane *lane, struct request *request, struct shm_ticket ticket,
+                  struct payload_view *view)
 {
     uint32_t emitted = slot_emitted(region_slot(&lane->region, ticket.index), ticket.generation);
     /* a piece that is there now is among so many, however many come meanwhile */

@@ -35,5 +35,5 @@ uint32_t pieces_gather(struct lane *lane, struct payload_view *view);
 
 /* Passes on all pieces of a request that came back and is not claimed yet. False: some are missing,
  * which only a corrupt region or a worker's death explains. */
-bool pieces_settle(struct lane *lane, struct request *request, struct shm_ticket ticket,
-                   struct payload_view *view);
+bool pieces_gather_all(struct lane *lane, struct request *request, struct shm_ticket ticket,
+                       struct payload_view *view);

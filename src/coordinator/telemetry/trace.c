@@ -26,7 +26,7 @@ clamp(int64_t value, int64_t least, int64_t most)
 
 /* Rules 2 to 5. */
 static struct trace_run
-settle_run(const struct trace *trace, uint32_t stage, const struct stamp *stamp, int64_t since_ns)
+make_run(const struct trace *trace, uint32_t stage, const struct stamp *stamp, int64_t since_ns)
 {
     const struct trace_stage *place = &trace->stages[stage];
     int64_t until_ns = trace->ended_ns;
@@ -48,7 +48,7 @@ settle_run(const struct trace *trace, uint32_t stage, const struct stamp *stamp,
 }
 
 uint32_t
-trace_settle(const struct trace *trace, struct trace_run runs[STAMPS_MAX])
+trace_make_runs(const struct trace *trace, struct trace_run runs[STAMPS_MAX])
 {
     uint32_t count = 0;
     int64_t since_ns = trace->began_ns;
@@ -58,14 +58,14 @@ trace_settle(const struct trace *trace, struct trace_run runs[STAMPS_MAX])
         for (uint32_t i = 0; i < lost_count; i++) {
             if (trace->lost[i].stage != stage)
                 continue;
-            runs[count] = settle_run(trace, stage, &trace->lost[i], since_ns);
+            runs[count] = make_run(trace, stage, &trace->lost[i], since_ns);
             runs[count].lost = true;
             runs[count].attempt = attempt++;
             since_ns = runs[count++].ended_ns;
         }
         if (!trace->stages[stage].stamped)
             continue;
-        runs[count] = settle_run(trace, stage, &trace->stages[stage].stamp, since_ns);
+        runs[count] = make_run(trace, stage, &trace->stages[stage].stamp, since_ns);
         runs[count].attempt = attempt;
         since_ns = runs[count++].ended_ns;
     }

@@ -4,7 +4,7 @@
  * (DESIGN.md). A record has one owner at a time: the thread that takes the call, the thread that
  * answers the request, then the thread that writes spans.
  *
- * Its stamps are written by workers and not trusted. `trace_settle` makes possible runs of them:
+ * Its stamps are written by workers and not trusted. `trace_make_runs` makes possible runs of them:
  *
  *  1. Runs are in the order of the stages; at one stage those that a worker's death ended come
  *     first, in the order of the deaths, and at most as many as deaths were counted.
@@ -103,4 +103,4 @@ struct trace_run {
 void trace_copy_text(char *to, size_t room, const char *text);
 
 /* Returns the number of runs. */
-uint32_t trace_settle(const struct trace *trace, struct trace_run runs[STAMPS_MAX]);
+uint32_t trace_make_runs(const struct trace *trace, struct trace_run runs[STAMPS_MAX]);

@@ -225,7 +225,7 @@ trace_export_add(struct trace_export *export, const struct trace *trace,
     uint8_t span_ids[TRACE_SPANS_MAX][SPAN_ID_BYTES];
     struct trace_run runs[STAMPS_MAX];
     bool remote = trace->has_parent;
-    uint32_t count = trace_settle(trace, runs);
+    uint32_t count = trace_make_runs(trace, runs);
     copy_id(trace_id, remote ? trace->context.parent.trace_id : ids->trace_id, TRACE_ID_BYTES);
     for (uint32_t i = 0; i <= count; i++)
         copy_id(span_ids[i], ids->span_ids[i], SPAN_ID_BYTES);

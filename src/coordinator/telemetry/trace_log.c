@@ -17,7 +17,7 @@ times_of(const struct trace *trace)
 {
     struct trace_run runs[STAMPS_MAX];
     struct trace_times times = {0, 0};
-    uint32_t count = trace_settle(trace, runs);
+    uint32_t count = trace_make_runs(trace, runs);
     for (uint32_t i = 0; i < count; i++) {
         times.wait_ns += runs[i].began_ns - runs[i].enqueued_ns;
         times.run_ns += runs[i].ended_ns - runs[i].began_ns;

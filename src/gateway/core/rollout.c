@@ -84,13 +84,13 @@ bool
 rollout_next(struct gateway *gateway, struct core_endpoint *endpoint, struct gateway_action *action)
 {
     struct core_rollout *rollout = &endpoint->rollout;
-    if (rollout->is_settled || rollout->is_busy || !rollout->is_known ||
+    if (rollout->is_complete || rollout->is_busy || !rollout->is_known ||
         endpoint->state != GATEWAY_UP || rollout->next_ms > gateway->now_ms)
         return false;
     uint64_t needless = find_needless(gateway, endpoint);
     uint64_t lacking = needless == 0 ? find_lacking(gateway, endpoint) : 0;
-    rollout->is_settled = needless == 0 && lacking == 0;
-    if (rollout->is_settled)
+    rollout->is_complete = needless == 0 && lacking == 0;
+    if (rollout->is_complete)
         return false;
     rollout->is_busy = true;
     rollout->adapter = needless != 0 ? needless : lacking;
@@ -104,7 +104,7 @@ int64_t
 rollout_next_ms(const struct gateway *gateway, const struct core_endpoint *endpoint)
 {
     const struct core_rollout *rollout = &endpoint->rollout;
-    bool waits = !rollout->is_settled && !rollout->is_busy && rollout->is_known &&
+    bool waits = !rollout->is_complete && !rollout->is_busy && rollout->is_known &&
                  endpoint->state == GATEWAY_UP;
     int64_t now_ms = gateway->now_ms;
     return !waits ? INT64_MAX : rollout->next_ms > now_ms ? rollout->next_ms : now_ms;
@@ -115,7 +115,7 @@ rollout_done(struct gateway *gateway, struct core_endpoint *endpoint, enum gatew
 {
     struct core_rollout *rollout = &endpoint->rollout;
     CHECK(rollout->is_busy);
-    rollout->is_busy = rollout->is_settled = false;
+    rollout->is_busy = rollout->is_complete = false;
     if (kind == GATEWAY_ADAPTER_FAILED) { /* L2 */
         int64_t delay_ms = 2 * rollout->delay_ms;
         rollout->delay_ms = delay_ms < RETRY_MS_MIN   ? RETRY_MS_MIN
@@ -145,7 +145,7 @@ rollout_list(struct core_endpoint *endpoint, const struct gateway_figures *figur
     if (!figures->has_catalogue || rollout->is_busy)
         return;
     rollout->is_known = true;
-    rollout->is_settled = false;
+    rollout->is_complete = false;
     rollout->has_count = 0;
     for (uint32_t i = 0; i < figures->catalogue_count; i++)
         put(rollout->has, &rollout->has_count, figures->catalogue[i]);

@@ -31,7 +31,7 @@ static void
 set_pools(struct core_endpoint *endpoint, uint64_t pools)
 {
     endpoint->pools = pools;
-    endpoint->rollout.is_settled = false;
+    endpoint->rollout.is_complete = false;
 }
 
 void

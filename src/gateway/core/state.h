@@ -30,7 +30,7 @@ struct core_adapter {
 
 struct core_rollout {
     bool is_known; /* what it has */
-    bool is_settled;
+    bool is_complete;
     bool is_busy;
     bool is_load;
     uint64_t adapter; /* of what it is busy with */

@@ -377,7 +377,7 @@ take_back(struct gateway *gateway, struct core_request *request)
     endpoint->tokens -= request->tokens;
     uncount_adapter(endpoint, request);
     if (endpoint->rollout.ours_count > 0) /* L3 */
-        endpoint->rollout.is_settled = false;
+        endpoint->rollout.is_complete = false;
     request->endpoint = NONE;
     return number;
 }

@@ -155,7 +155,7 @@ mesh_check(const struct mesh *mesh)
     vmodels_check(&mesh->vmodels);
     entries_check(mesh);
     pools_check(mesh);
-    settling_check(mesh);
+    reconcile_check(mesh);
     early_check(mesh);
     calls_check(mesh);
     orders_check(mesh);

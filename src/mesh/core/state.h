@@ -60,14 +60,14 @@ struct mesh {
     struct entries entries;
     struct pools pools;
     struct load_times load_times;
-    struct settling settling;
-    struct lost_records lost;
+    struct reconcile reconcile;
+    struct registry_rebuild registry_rebuild;
     struct early_ensures early;
     struct rates rates;
 
     /* upkeep/ */
     struct upkeep upkeep;
-    struct ahead ahead;
+    struct preload preload;
     struct drain drain;
 
     /* calls/ */

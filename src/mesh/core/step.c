@@ -76,16 +76,16 @@ mesh_destroy(struct mesh *mesh)
     tables_fini(&mesh->tables);
     pools_fini(mesh);
     heap_fini(&mesh->calls.deadlines);
-    heap_fini(&mesh->settling.retries);
-    heap_fini(&mesh->settling.graves);
+    heap_fini(&mesh->reconcile.retries);
+    heap_fini(&mesh->reconcile.graves);
     heap_fini(&mesh->entries.order);
-    heap_fini(&mesh->ahead.unloaded);
-    heap_fini(&mesh->ahead.queue);
+    heap_fini(&mesh->preload.unloaded);
+    heap_fini(&mesh->preload.queue);
     bump_fini(&mesh->actions.arena);
     free(mesh->entries.at);
     free(mesh->entries.victims);
     free(mesh->calls.at);
-    free(mesh->settling.unreconciled);
+    free(mesh->reconcile.unreconciled);
     free(mesh->actions.at);
     free(mesh);
 }
@@ -99,7 +99,7 @@ on_record(struct mesh *mesh, uint32_t number)
     struct core_model *model = model_at(mesh, number);
     if (model->revision > model->txn_compare)
         model->txn = 0;
-    heap_remove(&mesh->settling.retries, number);
+    heap_remove(&mesh->reconcile.retries, number);
     reconcile_later(mesh, number);
     orders_on_model(mesh, number);
     promote_on_model(mesh, number);
@@ -170,7 +170,7 @@ on_model_gone(struct mesh *mesh, const struct mesh_event *event)
     if (!tables_drop_model(&mesh->tables, event->gone.id, event->gone.revision, &number))
         return;
     on_record(mesh, number);
-    heap_set(&mesh->settling.graves, number, (int64_t)event->gone.revision);
+    heap_set(&mesh->reconcile.graves, number, (int64_t)event->gone.revision);
 }
 
 static void
@@ -186,7 +186,7 @@ on_model_put(struct mesh *mesh, const struct mesh_event *event)
         return;
     if (lost != LOST_NOT)
         registry_rebuild_ends(mesh, number, lost);
-    heap_remove(&mesh->settling.graves, number);
+    heap_remove(&mesh->reconcile.graves, number);
     on_record(mesh, number);
 }
 
@@ -194,10 +194,10 @@ on_model_put(struct mesh *mesh, const struct mesh_event *event)
 static void
 dig_up(struct mesh *mesh, uint64_t revision)
 {
-    while (heap_first(&mesh->settling.graves) != HEAP_NONE &&
-           heap_first_key(&mesh->settling.graves) <= (int64_t)revision) {
-        uint32_t number = heap_first(&mesh->settling.graves);
-        heap_remove(&mesh->settling.graves, number);
+    while (heap_first(&mesh->reconcile.graves) != HEAP_NONE &&
+           heap_first_key(&mesh->reconcile.graves) <= (int64_t)revision) {
+        uint32_t number = heap_first(&mesh->reconcile.graves);
+        heap_remove(&mesh->reconcile.graves, number);
         tables_forget_model(&mesh->tables, number);
     }
 }
@@ -373,8 +373,8 @@ on_event(struct mesh *mesh, const struct mesh_event *event)
 static bool
 work_off_one(struct mesh *mesh)
 {
-    if (mesh->settling.unreconciled_count > 0) {
-        reconcile(mesh, mesh->settling.unreconciled[--mesh->settling.unreconciled_count]);
+    if (mesh->reconcile.unreconciled_count > 0) {
+        reconcile(mesh, mesh->reconcile.unreconciled[--mesh->reconcile.unreconciled_count]);
         return true;
     }
     if (mesh->calls.routing == CALL_NONE)
@@ -418,7 +418,7 @@ mesh_step(struct mesh *mesh, const struct mesh_event *event)
         while (work_off_one(mesh))
             ;
     } while (load_run_queue(mesh));
-    CHECK(mesh->settling.unreconciled_count == 0 && mesh->calls.routing == CALL_NONE &&
+    CHECK(mesh->reconcile.unreconciled_count == 0 && mesh->calls.routing == CALL_NONE &&
           mesh->orders.due_count == 0); /* nothing waits for another event */
     return (struct mesh_actions){.at = mesh->actions.at, .count = mesh->actions.count};
 }

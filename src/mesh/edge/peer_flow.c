@@ -78,7 +78,7 @@ open(struct peer_flow *flow, const struct rpc_piece *pieces, size_t piece_count)
 }
 
 void
-peer_flow_settle(struct peer_flow *flow)
+peer_flow_release_first(struct peer_flow *flow)
 {
     struct peer_request *request = flow->request;
     pthread_mutex_lock(&flow->lock);
@@ -118,7 +118,7 @@ peer_flow_send(struct peer_flow *flow, const struct rpc_piece *pieces, size_t pi
     if (sink == NULL)
         return STATUS_OK;
     enum status status = sink->send(context, pieces, piece_count, next, error);
-    peer_flow_settle(flow);
+    peer_flow_release_first(flow);
     return status;
 }
 

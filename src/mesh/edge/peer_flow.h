@@ -106,7 +106,7 @@ enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *piece
                            struct error *error) WARN_UNUSED;
 /* Releases the request's message if it will not be read again: the try has read it and will not be
  * repeated. For owners with many messages; the thread of the request's queue. */
-void peer_flow_settle(struct peer_flow *flow);
+void peer_flow_release_first(struct peer_flow *flow);
 /* Returns how much of the request, after its first message, may now be in transit. */
 uint64_t peer_flow_window(struct peer_flow *flow);
 /* The owner has consumed so much of the answer. */

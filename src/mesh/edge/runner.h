@@ -278,8 +278,8 @@ void runner_order_cancelled(struct mesh_runner *runner, struct runner_order *ord
 
 /* Single measurements, for histograms. */
 enum runner_measure {
-    RUNNER_WAIT_NS, /* a call's wait for a copy until it was served here */
-    RUNNER_SEAT_NS, /* a call's wait for a permit of a loaded copy */
+    RUNNER_WAIT_NS,   /* a call's wait for a copy until it was served here */
+    RUNNER_PERMIT_NS, /* a call's wait for a permit of a loaded copy */
     RUNNER_QUEUE_NS,
     RUNNER_SIZE_NS,
     RUNNER_LOAD_NS, /* this and the next two: successes only */

@@ -152,7 +152,7 @@ runner_call_do_serve(struct mesh_runner *runner, const struct mesh_action *actio
     bool waited = call->asked != runner->steps;
     call->waited = waited && !call->for_permit;
     if (waited)
-        runner_measure(runner, call->for_permit ? RUNNER_SEAT_NS : RUNNER_WAIT_NS,
+        runner_measure(runner, call->for_permit ? RUNNER_PERMIT_NS : RUNNER_WAIT_NS,
                        (uint64_t)(clock_now_ns() - call->asked_ns));
     if (call->type->serve(call, &attempt, &end) == RUNNER_ENDED)
         end_later(runner, call, &end);

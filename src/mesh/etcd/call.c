@@ -158,7 +158,7 @@ call_judge(struct etcd_call *call, const struct etcd_exchange_end *end,
 
 /* Repeats the call if that is harmless and useful; otherwise the failure is the answer. */
 static void
-call_settle(struct etcd_call *call, const struct etcd_verdict *verdict)
+call_retry_or_fail(struct etcd_call *call, const struct etcd_verdict *verdict)
 {
     struct etcd *etcd = call->etcd;
     int64_t now_ns = clock_now_ns();
@@ -219,10 +219,10 @@ call_take(struct etcd_call *call, const struct etcd_exchange_end *end)
         /* a stream's answer may be an error in a 200 */
         if (call->plan.kind == ETCD_KIND_RENEW && strstr(end->answer, "\"error\"") != NULL)
             etcd_answer_judge(url, end->http_status, end->answer, end->answer_bytes, &verdict);
-        call_settle(call, &verdict);
+        call_retry_or_fail(call, &verdict);
     } else if (!etcd_cluster_seen(call->etcd, call->endpoint, &reading.answer, call->floor,
                                   &verdict.error)) {
-        call_settle(call, &verdict);
+        call_retry_or_fail(call, &verdict);
     } else {
         etcd_endpoints_worked(&call->etcd->endpoints, call->endpoint);
         bool held = call->plan.kind != ETCD_KIND_TXN || reading.answer.succeeded;
@@ -246,7 +246,7 @@ on_end(void *context, const struct etcd_exchange_end *end)
     }
     struct etcd_verdict verdict;
     call_judge(call, end, &verdict);
-    call_settle(call, &verdict);
+    call_retry_or_fail(call, &verdict);
 }
 
 static int64_t

@@ -20,7 +20,7 @@ enum { ASKING_MAX = 32, TURN_ITEMS_MAX = 64 };
 enum item_state {
     ITEM_NEW,     /* not compared yet */
     ITEM_CHANGED, /* its file has changed since it was in force */
-    ITEM_TOLD,    /* it was in force, or another's object is left there: a change of that stays */
+    ITEM_HANDLED, /* it was in force, or another's object is left there: a change of that stays */
     ITEM_LEFT     /* no file has it any more */
 };
 
@@ -132,7 +132,7 @@ on_answer(void *context, const struct serving_answer *answer)
             log_info("manifests_applied id=\"%s\" file=\"%s\" done=%s", item->id,
                      item->file != NULL ? item->file : "", answer->done);
         if (item->state != ITEM_LEFT && !item->is_overtaken)
-            item->state = ITEM_TOLD;
+            item->state = ITEM_HANDLED;
         make_due(item); /* the file, or the object, may be another one already */
         return;
     }
@@ -251,7 +251,7 @@ step_present(struct folder_item *item, const struct serving_object *object)
     if (may_ask && !is_reported)
         ask(item, object);
     else
-        item->state = ITEM_TOLD;
+        item->state = ITEM_HANDLED;
 }
 
 static void

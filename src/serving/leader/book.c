@@ -52,7 +52,7 @@ drop_file(struct serving_object *object)
 }
 
 void
-object_settle(struct serving_object *object)
+object_free_if_done(struct serving_object *object)
 {
     bool empty = object->revision == 0 && object->status_revision == 0;
     if (!object->removed && empty) {
@@ -115,8 +115,8 @@ void
 object_due(struct serving_object *object, enum object_wait wait)
 {
     static const int64_t waits_ms[OBJECT_WAITS] = {
-        [WAIT_NONE] = 0,     [WAIT_SOON] = 20,       [WAIT_UNSETTLED] = 500,
-        [WAIT_AGAIN] = 1000, [WAIT_SETTLED] = 10000,
+        [WAIT_NONE] = 0,     [WAIT_SOON] = 20,      [WAIT_UNSTEADY] = 500,
+        [WAIT_AGAIN] = 1000, [WAIT_STEADY] = 10000,
     };
     struct serving_leader *leader = object->leader;
     if (!object_is_service(object))
@@ -266,7 +266,7 @@ object_put(struct serving_leader *leader, const struct store_record *record)
         put_status(object, record);
     else
         put_manifest(object, record);
-    object_settle(object);
+    object_free_if_done(object);
 }
 
 void
@@ -288,7 +288,7 @@ object_gone(struct serving_leader *leader, const char *id, uint64_t revision)
         object->revision = 0;
         content_changed(object);
     }
-    object_settle(object);
+    object_free_if_done(object);
 }
 
 void
@@ -312,7 +312,7 @@ objects_restart(struct serving_leader *leader)
         free(object->status);
         object->status = NULL;
         object->revision = object->status_revision = 0;
-        object_settle(object);
+        object_free_if_done(object);
     }
     offers_drop(leader);
     types_derive(leader);

@@ -327,9 +327,9 @@ look_at_file(const struct folder *folder, struct watched_file *file)
 {
     static const struct file_version absent;
     struct file_version now = version_of(folder, file);
-    bool is_settled = same_version(&now, &file->seen) || !folder->is_known;
+    bool is_stable = same_version(&now, &file->seen) || !folder->is_known;
     file->seen = now;
-    if (!is_settled || same_version(&now, &file->read))
+    if (!is_stable || same_version(&now, &file->read))
         return false;
     if (!same_version(&now, &absent))
         return read_file(folder, file);

@@ -34,10 +34,10 @@ enum object_phase { OBJECT_IDLE, OBJECT_ASKS, OBJECT_WRITES, OBJECT_ACTS };
  * each is in the order of their ends. */
 enum object_wait {
     WAIT_NONE,
-    WAIT_SOON,      /* after an action: to see what came of it */
-    WAIT_UNSETTLED, /* while a model loads */
-    WAIT_AGAIN,     /* after something failed */
-    WAIT_SETTLED,
+    WAIT_SOON,     /* after an action: to see what came of it */
+    WAIT_UNSTEADY, /* while a model loads */
+    WAIT_AGAIN,    /* after something failed */
+    WAIT_STEADY,
     OBJECT_WAITS,
 };
 
@@ -122,7 +122,7 @@ struct serving_leader {
 
 struct serving_object *object_find(struct serving_leader *leader, const char *id);
 /* An object that waits for nothing and is removed, or neither manifest nor status: frees it. */
-void object_settle(struct serving_object *object);
+void object_free_if_done(struct serving_object *object);
 /* Takes over a record of the table of manifests, or its absence as of a revision: a later record
  * stays. The mirror may show one before the answer to a deletion comes. */
 void object_put(struct serving_leader *leader, const struct store_record *record);

@@ -33,7 +33,7 @@ object_rest(struct serving_object *object, enum object_wait wait)
     object->leader->working--;
     object_due(object, object->touched && wait > WAIT_SOON ? WAIT_SOON : wait);
     object->touched = false;
-    object_settle(object);
+    object_free_if_done(object);
 }
 
 static bool
@@ -323,7 +323,7 @@ object_decide(struct serving_object *object)
     object->act = serving_reconcile(&wanted, support, &object->view.observed, &status);
     object->decided = object->revision;
     object->waited = support == SERVING_WAITS;
-    object->rest = serving_is_settled(&status) ? WAIT_SETTLED : WAIT_UNSETTLED;
+    object->rest = serving_is_steady(&status) ? WAIT_STEADY : WAIT_UNSTEADY;
     if (object->act == SERVING_FORGET || object->act == SERVING_HIDE) {
         object_drop(object);
         return;

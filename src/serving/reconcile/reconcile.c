@@ -194,7 +194,7 @@ serving_reconcile(const struct serving_wanted *wanted, enum serving_support supp
 }
 
 bool
-serving_is_settled(const struct serving_status *status)
+serving_is_steady(const struct serving_status *status)
 {
     bool waits = status->reason != NULL && strcmp(status->reason, UNHEALTHY) == 0;
     return !waits && strcmp(status->transition, IN_PROGRESS) != 0 &&

@@ -147,4 +147,4 @@ enum serving_act serving_reconcile(const struct serving_wanted *wanted,
 
 /* Returns whether nothing is expected to change without an event (S4): look again later than
  * soon. */
-bool serving_is_settled(const struct serving_status *status);
+bool serving_is_steady(const struct serving_status *status);

@@ -179,14 +179,14 @@ pools_check(const struct mesh *mesh)
 /* T6: a deletion is remembered of an absent record only. W1: while a record is lost, the rewrite
  * goes on. */
 void
-settling_check(const struct mesh *mesh)
+reconcile_check(const struct mesh *mesh)
 {
-    heap_check(&mesh->settling.retries);
-    heap_check(&mesh->settling.graves);
+    heap_check(&mesh->reconcile.retries);
+    heap_check(&mesh->reconcile.graves);
     for (uint32_t i = 0; i < mesh->tables.model_names.used; i++) {
         const struct core_model *model = &mesh->tables.models[i];
-        CHECK(!heap_has(&mesh->settling.graves, i) || !model->known);
-        CHECK(!model_is_lost(model) || mesh->lost.pending);
+        CHECK(!heap_has(&mesh->reconcile.graves, i) || !model->known);
+        CHECK(!model_is_lost(model) || mesh->registry_rebuild.pending);
     }
 }
 

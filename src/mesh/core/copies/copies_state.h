@@ -111,7 +111,7 @@ struct load_times {
 };
 
 /* Transactions (T). */
-struct settling {
+struct reconcile {
     struct heap retries; /* models by now_ms */
     struct heap graves;  /* models without a record, by the revision of the deletion (T6) */
     uint64_t txns;
@@ -121,7 +121,7 @@ struct settling {
 };
 
 /* W1 */
-struct lost_records {
+struct registry_rebuild {
     int64_t emptied_ms; /* now_ms when etcd was last emptied */
     int64_t contact_ms; /* now_ms of the last sign of etcd, or with a session */
     int64_t ticked_ms;  /* now_ms of the last tick */

@@ -176,7 +176,7 @@ release(struct mesh *mesh, struct core_entry *entry)
     reconcile_later(mesh, model);
     if (further)
         try_elsewhere(mesh, again, create_revision);
-    if (!heap_has(&mesh->settling.graves, model))
+    if (!heap_has(&mesh->reconcile.graves, model))
         tables_forget_model(&mesh->tables, model); /* if its record is gone */
     names_release(&mesh->tables.model_names, model);
 }
@@ -663,7 +663,7 @@ load_run_queue(struct mesh *mesh)
 {
     for (uint32_t i = 0; i < mesh->pools.count; i++)
         run_queue(mesh, &mesh->pools.at[i]);
-    return mesh->settling.unreconciled_count > 0 || mesh->calls.routing != CALL_NONE;
+    return mesh->reconcile.unreconciled_count > 0 || mesh->calls.routing != CALL_NONE;
 }
 
 /* ---- answers of the runtime ---- */

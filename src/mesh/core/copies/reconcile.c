@@ -17,12 +17,12 @@
 void
 reconcile_later(struct mesh *mesh, uint32_t model)
 {
-    if (mesh->settling.unreconciled_count > 0 &&
-        mesh->settling.unreconciled[mesh->settling.unreconciled_count - 1] == model)
+    if (mesh->reconcile.unreconciled_count > 0 &&
+        mesh->reconcile.unreconciled[mesh->reconcile.unreconciled_count - 1] == model)
         return;
-    scratch_grow((void **)&mesh->settling.unreconciled, &mesh->settling.unreconciled_capacity,
-                 mesh->settling.unreconciled_count + 1, sizeof(*mesh->settling.unreconciled));
-    mesh->settling.unreconciled[mesh->settling.unreconciled_count++] = model;
+    scratch_grow((void **)&mesh->reconcile.unreconciled, &mesh->reconcile.unreconciled_capacity,
+                 mesh->reconcile.unreconciled_count + 1, sizeof(*mesh->reconcile.unreconciled));
+    mesh->reconcile.unreconciled[mesh->reconcile.unreconciled_count++] = model;
 }
 
 void
@@ -86,7 +86,7 @@ may_write(struct mesh *mesh, const struct core_model *model, uint32_t number)
         return false;
     if (model->txn_compare != model->revision || mesh->now_ms >= model->txn_again_ms)
         return true;
-    heap_set(&mesh->settling.retries, number, model->txn_again_ms);
+    heap_set(&mesh->reconcile.retries, number, model->txn_again_ms);
     return false;
 }
 
@@ -437,7 +437,7 @@ reconcile_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
     model->txn_again_ms = mesh->now_ms + RETRY_MS;
     bool unseen = end == MESH_TXN_OK && model->txn_compare == model->revision;
     if (end == MESH_TXN_UNKNOWN || unseen) { /* T4: still out */
-        heap_set(&mesh->settling.retries, number, model->txn_again_ms);
+        heap_set(&mesh->reconcile.retries, number, model->txn_again_ms);
         return;
     }
     model->txn = 0;
@@ -447,9 +447,9 @@ reconcile_on_txn(struct mesh *mesh, uint64_t txn, enum mesh_txn_end end)
 void
 reconcile_tick(struct mesh *mesh)
 {
-    while (heap_first_key(&mesh->settling.retries) <= mesh->now_ms) {
-        uint32_t number = heap_first(&mesh->settling.retries);
-        heap_remove(&mesh->settling.retries, number);
+    while (heap_first_key(&mesh->reconcile.retries) <= mesh->now_ms) {
+        uint32_t number = heap_first(&mesh->reconcile.retries);
+        heap_remove(&mesh->reconcile.retries, number);
         if (number < mesh->tables.model_names.used)
             model_at(mesh, number)->txn = 0;
         reconcile_later(mesh, number);

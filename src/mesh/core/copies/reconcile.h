@@ -28,4 +28,4 @@ void reconcile_used_now(struct mesh *mesh, uint32_t model);
 void reconcile_say_used(struct mesh *mesh, uint32_t model);
 
 /* copies_check.c: T6, W1. O(everything). */
-void settling_check(const struct mesh *mesh);
+void reconcile_check(const struct mesh *mesh);

@@ -34,8 +34,8 @@ lose_model(struct mesh *mesh, uint32_t number)
     struct core_entry *entry = entry_of(mesh, model);
     if (entry != NULL && (!model->known || entry->create_revision != model->create_revision))
         entry->create_revision = 0; /* of no record any more (T7), in every case */
-    heap_remove(&mesh->settling.retries, number);
-    heap_remove(&mesh->settling.graves, number);
+    heap_remove(&mesh->reconcile.retries, number);
+    heap_remove(&mesh->reconcile.graves, number);
     model->txn = 0;
     model->txn_compare = TXN_COMPARED_NONE;
     model->revision = 0;
@@ -45,25 +45,25 @@ lose_model(struct mesh *mesh, uint32_t number)
 void
 registry_rebuild_on_contact(struct mesh *mesh)
 {
-    mesh->lost.contact_ms = mesh->now_ms;
+    mesh->registry_rebuild.contact_ms = mesh->now_ms;
 }
 
 void
 registry_rebuild_on_emptied(struct mesh *mesh)
 {
-    int64_t wait_ms = (mesh->now_ms - mesh->lost.contact_ms) / 2;
-    mesh->lost.wait_ms = wait_ms < WAIT_MS_MAX ? wait_ms : WAIT_MS_MAX;
+    int64_t wait_ms = (mesh->now_ms - mesh->registry_rebuild.contact_ms) / 2;
+    mesh->registry_rebuild.wait_ms = wait_ms < WAIT_MS_MAX ? wait_ms : WAIT_MS_MAX;
     mesh->mirror.session = 0;
     mesh->mirror.seen = 0;
     vmodels_lose(&mesh->vmodels);
-    mesh->lost.emptied_ms = mesh->now_ms;
-    mesh->lost.pending = true;
-    mesh->lost.found = true;
+    mesh->registry_rebuild.emptied_ms = mesh->now_ms;
+    mesh->registry_rebuild.pending = true;
+    mesh->registry_rebuild.found = true;
     /* Start at a random model so that nodes write different records. The models before it are in
      * the next sweep. */
     uint32_t used = mesh->tables.model_names.used;
-    mesh->lost.at = used == 0 ? 0 : (uint32_t)(random_next(&mesh->random) % used);
-    mesh->lost.writes = WRITES_PER_TICK;
+    mesh->registry_rebuild.at = used == 0 ? 0 : (uint32_t)(random_next(&mesh->random) % used);
+    mesh->registry_rebuild.writes = WRITES_PER_TICK;
     for (uint32_t i = 0; i < mesh->tables.model_names.used; i++)
         if (names_text(&mesh->tables.model_names, i) != NULL)
             lose_model(mesh, i);
@@ -103,23 +103,25 @@ registry_rebuild_ends(struct mesh *mesh, uint32_t number, enum lost lost)
 bool
 rebuild_lately(const struct mesh *mesh)
 {
-    return mesh->lost.pending || (mesh->lost.emptied_ms != 0 &&
-                                  mesh->now_ms - mesh->lost.emptied_ms < 2 * (int64_t)BACK_MS);
+    return mesh->registry_rebuild.pending ||
+           (mesh->registry_rebuild.emptied_ms != 0 &&
+            mesh->now_ms - mesh->registry_rebuild.emptied_ms < 2 * (int64_t)BACK_MS);
 }
 
 bool
 registry_rebuild_is_mine(const struct mesh *mesh)
 {
-    return mesh->now_ms - mesh->lost.emptied_ms >=
-           mesh->lost.wait_ms + (mesh->leader ? OTHERS_MS : LEADER_MS);
+    return mesh->now_ms - mesh->registry_rebuild.emptied_ms >=
+           mesh->registry_rebuild.wait_ms + (mesh->leader ? OTHERS_MS : LEADER_MS);
 }
 
 bool
 registry_rebuild_may_write(struct mesh *mesh)
 {
-    if (mesh->lost.writes == 0 || mesh->now_ms - mesh->lost.emptied_ms < mesh->lost.wait_ms)
+    if (mesh->registry_rebuild.writes == 0 ||
+        mesh->now_ms - mesh->registry_rebuild.emptied_ms < mesh->registry_rebuild.wait_ms)
         return false;
-    mesh->lost.writes--;
+    mesh->registry_rebuild.writes--;
     return true;
 }
 
@@ -146,7 +148,7 @@ write_anew(struct mesh *mesh, uint32_t number)
     const struct core_model *model = model_at(mesh, number);
     if (!model_is_lost(model))
         return;
-    mesh->lost.found = true;
+    mesh->registry_rebuild.found = true;
     if (model->txn != 0)
         return;
     if (model->entry != ENTRY_NONE)
@@ -158,24 +160,25 @@ write_anew(struct mesh *mesh, uint32_t number)
 void
 registry_rebuild_tick(struct mesh *mesh)
 {
-    if (mesh->mirror.session != 0 && mesh->now_ms - mesh->lost.ticked_ms < TICK_LATE_MS)
+    if (mesh->mirror.session != 0 && mesh->now_ms - mesh->registry_rebuild.ticked_ms < TICK_LATE_MS)
         registry_rebuild_on_contact(
             mesh); /* after a suspension the session may be over unnoticed */
-    mesh->lost.ticked_ms = mesh->now_ms;
-    if (!mesh->lost.pending)
+    mesh->registry_rebuild.ticked_ms = mesh->now_ms;
+    if (!mesh->registry_rebuild.pending)
         return;
     bool waits = drop_instances(mesh);
     if (mesh->mirror.session == 0)
         return;
-    mesh->lost.writes = WRITES_PER_TICK;
-    for (uint32_t looked = 0; looked < MODELS_PER_TICK && mesh->lost.writes > 0; looked++) {
-        if (mesh->lost.at >= mesh->tables.model_names.used) {
-            mesh->lost.pending = mesh->lost.found || waits;
-            mesh->lost.found = false;
-            mesh->lost.at = 0;
+    mesh->registry_rebuild.writes = WRITES_PER_TICK;
+    for (uint32_t looked = 0; looked < MODELS_PER_TICK && mesh->registry_rebuild.writes > 0;
+         looked++) {
+        if (mesh->registry_rebuild.at >= mesh->tables.model_names.used) {
+            mesh->registry_rebuild.pending = mesh->registry_rebuild.found || waits;
+            mesh->registry_rebuild.found = false;
+            mesh->registry_rebuild.at = 0;
             return;
         }
-        uint32_t number = mesh->lost.at++;
+        uint32_t number = mesh->registry_rebuild.at++;
         if (names_text(&mesh->tables.model_names, number) != NULL)
             write_anew(mesh, number);
     }

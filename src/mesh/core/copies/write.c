@@ -10,9 +10,9 @@
 uint64_t
 txn_next(struct mesh *mesh, enum bidder bidder, uint32_t number)
 {
-    mesh->settling.txns = (mesh->settling.txns + 1) & UINT32_MAX;
-    mesh->settling.txns += mesh->settling.txns == 0;
-    return mesh->settling.txns << 32 | (uint64_t)bidder << BIDDER_SHIFT | number;
+    mesh->reconcile.txns = (mesh->reconcile.txns + 1) & UINT32_MAX;
+    mesh->reconcile.txns += mesh->reconcile.txns == 0;
+    return mesh->reconcile.txns << 32 | (uint64_t)bidder << BIDDER_SHIFT | number;
 }
 
 /* ---- a batch ---- */

@@ -40,9 +40,9 @@ preload_note(struct mesh *mesh, uint32_t number)
 {
     if (!is_wanted(mesh, number))
         return;
-    heap_set(&mesh->ahead.unloaded, number, model_at(mesh, number)->used_ms);
-    if (mesh->ahead.unloaded.count > NOTED_MAX)
-        heap_remove(&mesh->ahead.unloaded, heap_first(&mesh->ahead.unloaded));
+    heap_set(&mesh->preload.unloaded, number, model_at(mesh, number)->used_ms);
+    if (mesh->preload.unloaded.count > NOTED_MAX)
+        heap_remove(&mesh->preload.unloaded, heap_first(&mesh->preload.unloaded));
 }
 
 /* Average size of a loaded model over all nodes. */
@@ -90,15 +90,15 @@ forget_all(struct heap *heap)
 void
 preload_plan(struct mesh *mesh)
 {
-    mesh->ahead.units = mean_units(mesh);
+    mesh->preload.units = mean_units(mesh);
     mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
     for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++)
         give_share(&mesh->tables.instances[i]);
-    forget_all(&mesh->ahead.queue);
-    while (heap_first(&mesh->ahead.unloaded) != HEAP_NONE) {
-        uint32_t number = heap_first(&mesh->ahead.unloaded);
-        heap_set(&mesh->ahead.queue, number, -heap_first_key(&mesh->ahead.unloaded));
-        heap_remove(&mesh->ahead.unloaded, number);
+    forget_all(&mesh->preload.queue);
+    while (heap_first(&mesh->preload.unloaded) != HEAP_NONE) {
+        uint32_t number = heap_first(&mesh->preload.unloaded);
+        heap_set(&mesh->preload.queue, number, -heap_first_key(&mesh->preload.unloaded));
+        heap_remove(&mesh->preload.unloaded, number);
     }
 }
 
@@ -107,15 +107,15 @@ static void
 budget_grow(struct mesh *mesh)
 {
     int64_t nodes = mesh->tables.live > 0 ? mesh->tables.live : 1;
-    int64_t passed_ms = mesh->now_ms - mesh->ahead.paid_ms;
+    int64_t passed_ms = mesh->now_ms - mesh->preload.paid_ms;
     int64_t a_second = (int64_t)MESH_PACE * LOAD / nodes;
     int64_t most = a_second > LOAD ? a_second : LOAD;
     if (passed_ms > SAVED_MS_MAX)
         passed_ms = SAVED_MS_MAX;
-    mesh->ahead.budget += a_second * passed_ms / 1000;
-    if (mesh->ahead.budget > most)
-        mesh->ahead.budget = most;
-    mesh->ahead.paid_ms = mesh->now_ms;
+    mesh->preload.budget += a_second * passed_ms / 1000;
+    if (mesh->preload.budget > most)
+        mesh->preload.budget = most;
+    mesh->preload.paid_ms = mesh->now_ms;
 }
 
 enum preload_sent { SENT, SENT_LATER, SENT_NEVER };
@@ -135,7 +135,7 @@ send_preload(struct mesh *mesh, uint32_t number)
     struct place_wish wish = ensure_wish(mesh, number);
     wish.own = false;
     wish.used_ms = load.used_ms;
-    wish.preload_units = mesh->ahead.units;
+    wish.preload_units = mesh->preload.units;
     wish.paced_ms = mesh->now_ms - PACE_MS;
     uint32_t there = place_choose(&mesh->tables, &wish, &mesh->random);
     if (there == NAME_NONE) {
@@ -144,10 +144,10 @@ send_preload(struct mesh *mesh, uint32_t number)
                                                                               : SENT_LATER;
     }
     struct instance *instance = &mesh->tables.instances[there];
-    uint64_t *share = instance->preload_units >= mesh->ahead.units ? &instance->preload_units
-                                                                   : &instance->renew_units;
-    CHECK(*share >= mesh->ahead.units);
-    *share -= mesh->ahead.units;
+    uint64_t *share = instance->preload_units >= mesh->preload.units ? &instance->preload_units
+                                                                     : &instance->renew_units;
+    CHECK(*share >= mesh->preload.units);
+    *share -= mesh->preload.units;
     instance->preload_ms = mesh->now_ms;
     ensure_at(mesh, &load, there);
     return SENT;
@@ -159,28 +159,28 @@ preload_tick(struct mesh *mesh)
     uint32_t waiting[LATER_MAX];
     uint32_t waiting_count = 0;
     if (!mesh->leader || mesh->mirror.session == 0)
-        forget_all(&mesh->ahead.queue);
+        forget_all(&mesh->preload.queue);
     budget_grow(mesh);
     for (uint32_t looks = 0; looks < LOOKS_MAX && waiting_count < LATER_MAX; looks++) {
-        uint32_t number = heap_first(&mesh->ahead.queue);
-        if (number == HEAP_NONE || mesh->ahead.budget < LOAD)
+        uint32_t number = heap_first(&mesh->preload.queue);
+        if (number == HEAP_NONE || mesh->preload.budget < LOAD)
             break;
-        heap_remove(&mesh->ahead.queue, number);
+        heap_remove(&mesh->preload.queue, number);
         enum preload_sent sent = send_preload(mesh, number);
         if (sent == SENT)
-            mesh->ahead.budget -= LOAD;
+            mesh->preload.budget -= LOAD;
         else if (sent == SENT_LATER)
             waiting[waiting_count++] = number;
     }
     for (uint32_t i = 0; i < waiting_count; i++)
-        heap_set(&mesh->ahead.queue, waiting[i], -model_at(mesh, waiting[i])->used_ms);
+        heap_set(&mesh->preload.queue, waiting[i], -model_at(mesh, waiting[i])->used_ms);
 }
 
 void
 preload_check(const struct mesh *mesh)
 {
-    heap_check(&mesh->ahead.unloaded);
-    heap_check(&mesh->ahead.queue);
-    CHECK(mesh->ahead.unloaded.count <= NOTED_MAX && mesh->ahead.queue.count <= NOTED_MAX);
-    CHECK(mesh->ahead.budget >= 0); /* G5 */
+    heap_check(&mesh->preload.unloaded);
+    heap_check(&mesh->preload.queue);
+    CHECK(mesh->preload.unloaded.count <= NOTED_MAX && mesh->preload.queue.count <= NOTED_MAX);
+    CHECK(mesh->preload.budget >= 0); /* G5 */
 }

@@ -15,7 +15,7 @@ struct upkeep {
 };
 
 /* Loads in advance. */
-struct ahead {
+struct preload {
     uint32_t units;       /* assumed size of a model loaded in advance */
     struct heap unloaded; /* models without a copy found by the reaper, by last use */
     struct heap queue;    /* models to load in advance, latest used first */
