@@ -37,8 +37,8 @@ enum log_level {
 /* Call once at start. `program` is kept, not copied. The default level is info. */
 void log_init(const char *program, enum log_level level);
 
-/* Makes writes to stderr non-blocking; lines that find it full are lost. For a process without
- * log_start. */
+/* Makes writes to stderr non-blocking; lines that find it full are lost. A process without
+ * log_start calls it. */
 void log_never_wait(void);
 
 /* Sets the lowest level that is written. Any thread, at any time. */

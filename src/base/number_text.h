@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers as decimal text that reads back as the same number, in the C locale. Of floating-point
- * numbers finite ones only, like "%g".
+ * Numbers as decimal text that reads back as the same number, in the C locale. Floating-point
+ * numbers must be finite; they look like those of "%g".
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  * lives until its last request is released, so that answers stay readable and inputs writable
  * after the node has died, too.
  *
- * For one thread at a time.
+ * One thread at a time may use it.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether the node could listen where its configuration says: TCP addresses are bound for a moment,
- * without listening, unix sockets are looked at. An address in use is no mistake: a running node,
+ * Checks that the node could listen where its configuration says: binds TCP addresses for a moment,
+ * without listening, and looks at unix sockets. An address in use is no mistake: a running node,
  * which is about to be reloaded or restarted, has it.
  */
 #pragma once

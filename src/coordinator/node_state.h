@@ -96,7 +96,7 @@ void node_end_if_done(struct coordinator_node *node);
 
 /* ---- node_upgrade.c ---- */
 
-/* Whether connections wait in the sockets until this node is ready. */
+/* Returns whether connections wait in the sockets until this node is ready. */
 enum rpc_accept node_accept_when(const struct coordinator_node *node);
 /* Returns whether our sockets outlive us, and connections are left in them at our end. */
 bool node_has_successor(const struct coordinator_node *node);

@@ -67,7 +67,7 @@ mesh_order mesh_order_register, mesh_order_unregister, mesh_order_status, mesh_o
     {                                                                                              \
         "json", NULL, "one line of JSON", .form = CTL_AS_JSON, .at = MESH_CALL_AT(to, output)      \
     }
-/* Whether the options fit together. */
+/* Checks that the options fit together. */
 enum status mesh_call_check(const struct mesh_call_settings *settings,
                             struct error *error) WARN_UNUSED;
 /* Sets the target to the local node's socket, unless it is given; every node of a mesh has one

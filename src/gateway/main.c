@@ -150,7 +150,7 @@ raise_descriptors(void)
 static enum status
 check_descriptors(const struct gateway_settings *settings, struct error *error)
 {
-    /* Of an endpoint a scrape, models and a roll-out; of a request a call, and one kept. */
+    /* An endpoint needs a scrape, models and a roll-out; a request needs a call, and one kept. */
     enum { OTHER = 192, OF_ENDPOINT = 3, OF_REQUEST = 2 };
     struct rlimit limit;
     uint64_t needed =

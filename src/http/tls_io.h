@@ -25,9 +25,9 @@ bool http_tls_has_pending(struct ssl_st *ssl);
 /* The versions that one side offers the other. */
 enum http_versions { HTTP_1_ALONE, HTTP_1_OR_2, HTTP_2_ALONE };
 /* Returns the state of a client's connection to a server that must have this name, or numeric
- * address, in its certificate. NULL: no memory. In tls.c. */
+ * address, in its certificate. NULL: no memory. It is in tls.c. */
 struct ssl_st *http_tls_connect(struct http_tls *tls, const char *name, enum http_versions offered);
-/* Returns true if the handshake chose HTTP/2. In tls.c. */
+/* Returns true if the handshake chose HTTP/2. It is in tls.c. */
 bool http_tls_is_http2(const struct ssl_st *ssl);
 /* Returns why the peer's certificate was refused; NULL: it was not. */
 const char *http_tls_mistake(const struct ssl_st *ssl);

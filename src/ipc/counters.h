@@ -142,7 +142,7 @@ enum status counters_create(struct counters *counters, const char *path,
 enum status counters_create_beside(struct counters *counters, const char *path, int owner,
                                    const struct counters_spec *scopes, uint32_t scope_count,
                                    struct error *error) WARN_UNUSED;
-/* Whether the owner has left it the name, or has died. */
+/* Says whether the owner has left it the name, or has died. */
 enum counters_owner { COUNTERS_OWNER_LEAVES, COUNTERS_OWNER_DEAD };
 /* The file gets its name. FAILED_PRECONDITION: the owner is dead, and another node has the name. */
 enum status counters_take_name(struct counters *counters, enum counters_owner owner,

@@ -68,7 +68,7 @@ bucket_value(uint32_t bucket, double share)
 uint64_t
 histogram_quantile(const uint64_t words[HISTOGRAM_WORDS], double quantile)
 {
-    /* From the buckets alone: a reader may see a count before its bucket. */
+    /* Counts the buckets alone: a reader may see a count before its bucket. */
     const uint64_t *buckets = words + 2;
     double total = 0;
     for (uint32_t i = 0; i < HISTOGRAM_BUCKETS; i++)

@@ -58,7 +58,7 @@ enum rpc_event {
     RPC_EVENT_COUNT,
 };
 
-/* Whether the operations that the event reports succeeded. */
+/* Says whether the operations that the event reports succeeded. */
 enum rpc_success { RPC_FAILED, RPC_DONE };
 
 enum { RPC_CALL_EVENTS = RPC_EVENT_CLOSED + 1 };

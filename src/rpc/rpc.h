@@ -150,7 +150,7 @@ struct rpc_any {
  */
 struct rpc_tls;
 
-/* Whether callers of a server must show certificates. */
+/* Says whether callers of a server must show certificates. */
 enum rpc_tls_clients {
     RPC_TLS_CLIENTS_ANY,      /* certificates are not requested */
     RPC_TLS_CLIENTS_OPTIONAL, /* a certificate that is shown must be valid */
@@ -205,8 +205,8 @@ enum rpc_tls_clients rpc_tls_clients(const struct rpc_tls *tls);
 /* NULL: the target's. */
 const char *rpc_tls_peer_name(const struct rpc_tls *tls);
 
-/* Whether a server accepts compressed messages. A message that exceeds the limit when decompressed
- * is refused and decompressed no further. */
+/* Says whether a server accepts compressed messages. It refuses a message that exceeds the limit
+ * when decompressed, and decompresses it no further. */
 enum rpc_compression {
     RPC_COMPRESSION_ON,
     RPC_COMPRESSION_OFF, /* UNIMPLEMENTED */
@@ -214,8 +214,8 @@ enum rpc_compression {
 
 enum rpc_accept { RPC_ACCEPT_AT_ONCE, RPC_ACCEPT_LATER };
 
-/* Whether the sockets may come from the service manager or a predecessor, and go to a successor
- * (base/listen_fds.h). */
+/* Says whether the sockets may come from the service manager or a predecessor, and go to a
+ * successor (base/listen_fds.h). */
 enum rpc_sockets { RPC_SOCKETS_PASSED_ON, RPC_SOCKETS_PRIVATE };
 
 struct rpc_server_options {

@@ -37,9 +37,10 @@ enum status arena_release(const struct region *region, uint32_t slot, uint32_t b
 /*
  * Blocks that one process keeps when it releases them and acquires first, the last one released
  * first, because it is still in the CPU's cache; the rings hand out the blocks that have waited
- * longest. For a process that both acquires and releases: the coordinator in a lane. The words of
- * kept blocks contain OWNER_KEEPER. At most an eighth of a class, because no other process can use
- * them. A thread that finds the list busy uses the rings: no thread waits.
+ * longest. Only a process that both acquires and releases has it: the coordinator in a lane. The
+ * words of kept blocks contain OWNER_KEEPER. The list has at most an eighth of a class, because no
+ * other process can use its blocks. A thread that finds the list busy uses the rings: no thread
+ * waits.
  */
 enum { ARENA_KEPT_MAX = 64 };
 
@@ -55,7 +56,7 @@ struct arena_kept {
 /* Makes this process keep blocks of the region, for good. Call before it acquires any. */
 void arena_keep(struct region *region, struct arena_kept *kept);
 
-/* Returns true if the block is kept, or if the list is busy. For the audit. */
+/* Returns true if the block is kept, or if the list is busy. The audit asks. */
 bool arena_keeps(const struct region *region, uint32_t block);
 
 /* Returns true if the slot holds the block, which must exist. A hostile worker can make that true

@@ -7,7 +7,7 @@
  * anything there cannot turn that against a worker.
  *
  * A process keeps its own table and links it into its view of the lane (`region.client_regions`);
- * former.h then looks at the client regions' rings and bells too. For one thread.
+ * former.h then looks at the client regions' rings and bells too. One thread may use it.
  */
 #pragma once
 

@@ -32,7 +32,7 @@ bool doorbell_sleep(struct shm_doorbell *bell, uint32_t prepared, int64_t timeou
 /* Wakes the owner if it sleeps; the work must be visible before. True: it slept. */
 bool doorbell_ring(struct shm_doorbell *bell);
 
-/* Wakes the owner unconditionally. For repair. */
+/* Wakes the owner unconditionally; repair does this. */
 void doorbell_wake(struct shm_doorbell *bell);
 
 /*

@@ -151,7 +151,7 @@ stage_wants_former(const struct region *region, uint32_t stage_index, uint32_t w
     return (former & ~FORMER_OFFERED) == former_word(worker_index, owner);
 }
 
-/* In this order, so that a process that appoints the dead worker after its role was taken sees the
+/* The order matters: a process that appoints the dead worker after its role was taken sees the
  * empty entry. */
 void
 former_evict(const struct region *region, uint32_t stage_index, uint32_t worker_index,

@@ -88,11 +88,11 @@ bool ring_peek(const struct shm_ring *ring, const struct shm_objects *objects,
  * fence. */
 bool ring_has_cell(const struct shm_ring *ring);
 
-/* Returns the number of cells between the hints, at most the number of cells. For display and
- * estimates. */
+/* Returns the number of cells between the hints, at most the number of cells. It serves
+ * display and estimates. */
 uint32_t ring_depth(const struct shm_ring *ring);
 
-/* Returns the number of pushes since the ring was made, by the tail hint. For estimates. */
+/* Returns the number of pushes since the ring was made, by the tail hint. It serves estimates. */
 static inline uint64_t
 ring_pushes(const struct shm_ring *ring)
 {
@@ -100,11 +100,11 @@ ring_pushes(const struct shm_ring *ring)
 }
 
 /* Calls `visit` for each full cell that a popper would meet, in order, hostile contents included.
- * Changes nothing. For the audit. */
+ * Changes nothing. The audit uses it. */
 void ring_visit(const struct shm_ring *ring, void (*visit)(void *context, uint64_t cell),
                 void *context);
 
 /* Step 2 of a push alone: fills a cell for an object whose word, `waiting`, already says that it
- * waits here. For repair, which owes the push of a dead owner. */
+ * waits here. Repair uses it, which owes the push of a dead owner. */
 enum ring_result ring_fill_cell(const struct shm_ring *ring, uint32_t index,
                                 struct shm_word waiting) WARN_UNUSED;

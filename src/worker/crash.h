@@ -38,7 +38,7 @@ enum crash_doing {
  * any more. */
 void crash_catch(const struct handshake_start *start);
 
-/* Gives the calling thread a stack for the handler. For one thread beside the main one. */
+/* Gives the calling thread a stack for the handler. One thread beside the main one may have one. */
 void crash_stack_for_loader(void);
 
 /* Says what this thread does from now on, and for which model ("": none); both are kept. */

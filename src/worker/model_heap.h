@@ -16,7 +16,7 @@
  * allocations in the process, as reported by the sanitizer, which also finds the leaks. Without
  * either the size is 0.
  *
- * For one thread, the loader, except heap_flush.
+ * One thread, the loader, may use it, except heap_flush.
  */
 #pragma once
 

@@ -245,8 +245,8 @@ struct config_mesh {
     uint32_t store_waiting_max;
     char *names;        /* "models" or "vmodels": what requests name without metadata */
     char *vmodel_owner; /* for calls that name none; NULL: none */
-    /* From MM_METRICS. With fq_names, labels `method` start with the service; the other two have no
-     * effect and are reported. */
+    /* MM_METRICS sets it. With fq_names, labels `method` start with the service; the other two have
+     * no effect and are reported. */
     bool metrics_fq_names;
     bool metrics_tls;
     bool metrics_per_model;

@@ -81,8 +81,8 @@ give_back(struct rest_call *call)
 
 /* ---- answers that hold slots ---- */
 
-/* Others are refused while answers are not taken. By the pipelines' counters, since they may be
- * refused by any protocol. */
+/* Others are refused while answers are not taken. The pipelines' counters say so, since any
+ * protocol may refuse them. */
 static void
 on_relief(void *context)
 {

@@ -41,7 +41,7 @@ struct native_try {
     uint32_t number;
     int64_t begun_ns;
     struct mesh_pieces *pieces; /* NULL: it has one message */
-    /* Of one that waits for its first message: */
+    /* A call that waits for its first message has these: */
     char *model;
     int64_t deadline_ns;
     uint64_t caller;

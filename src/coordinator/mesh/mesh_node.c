@@ -31,7 +31,8 @@ enum {
     QUEUES_MAX = 16,       /* of the front */
 };
 
-/* With `fail_fast`: to connect to three members, a second each, and for an answer. A node that
+/* With `fail_fast` the node may take this long to connect to three members, a second each, and to
+ * get an answer. A node that
  * gives up has then ended within 5 s of its start, as ModelMesh does. */
 enum { REACH_S = 4 };
 #define LAST_ANSWERS_NS (2 * NS_PER_S)

@@ -67,7 +67,7 @@ struct model_source {
     char *key;
     uint64_t version;                  /* of its content, from the lister; 0: not known */
     struct sidecar_tensors *tensors;   /* as in its spec */
-    char release[MODEL_RELEASE_BYTES]; /* "": it has none. Of `model.source` [lock] */
+    char release[MODEL_RELEASE_BYTES]; /* the release of `model.source`; "": none [lock] */
 };
 
 /* The tensors of a loaded model; kept while anybody may look at them. */
@@ -138,7 +138,7 @@ struct model {
     int64_t retry_ns;         /* FAILED: the earliest next attempt */
     int64_t retry_wait_ns;
     struct model_hints hints;
-    /* From a load that exceeded memory_mib alone; its files had that size. 0: none did. */
+    /* Set by a load that exceeded memory_mib alone; its files had that size. 0: none did. */
     uint64_t unfit_bytes, unfit_file_bytes;
     struct storage_fetch *fetch; /* PHASE_FETCHING: it waits for this */
     struct storage_lease *lease; /* while its files must stay in the cache; NULL: none */

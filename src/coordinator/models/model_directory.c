@@ -73,7 +73,7 @@ struct model_directory {
     pthread_t thread;
     bool thread_runs;
 
-    /* Of the looking thread: of model_directory_create at first, then of a thread of its own. */
+    /* The looking thread owns these: model_directory_create at first, then a thread of its own. */
     struct directory_entry **entries; /* in the order of their names */
     size_t entry_count;
     size_t entry_room;

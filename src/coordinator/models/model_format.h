@@ -22,6 +22,6 @@ extern const struct model_format model_formats[FORMAT_COUNT];
 /* The format of a file that begins so; NULL: none of these. FORMAT_BYTES are enough. */
 const struct model_format *model_format_of(const void *bytes, size_t size);
 
-/* Whether the name of a file says that it is meant as a model. `.json` alone says nothing. */
+/* Says whether the name of a file marks it as a model. `.json` alone says nothing. */
 enum model_format_name { FORMAT_NAME_NONE, FORMAT_NAME_MODEL };
 enum model_format_name model_format_name(const char *name);

@@ -289,8 +289,8 @@ void lane_cancel(struct lane *lane, struct shm_ticket ticket);
 /* Answers requests that came back, a bounded number; returns how many. `view` is the thread's. */
 uint32_t lane_gather(struct lane *lane, struct payload_view *view);
 
-/* Returns whether there is something to gather. For deciding whether to sleep, after a full
- * fence. */
+/* Returns whether there is something to gather. Call after a full fence, to decide
+ * whether to sleep. */
 bool lane_has_answers(const struct lane *lane);
 
 /* Has the answer wake the gather thread, after a submission by a thread that does not gather

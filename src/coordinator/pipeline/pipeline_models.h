@@ -22,7 +22,7 @@ struct model;
 struct pipeline;
 struct request;
 
-/* Whether a request has a place among those that may wait for their models
+/* Says whether a request has a place among those that may wait for their models
  * (`lane.models_waiting`). */
 enum wait_place { WAIT_PLACE_NONE, WAIT_PLACE_RESERVED };
 
@@ -35,7 +35,7 @@ struct pipeline_models {
     /* The pipeline stops: ends all waiting requests. */
     void (*stop)(struct catalog *catalog);
     void (*publish)(struct catalog *catalog);
-    /* Whether a generation of that configuration may take over. */
+    /* Checks that a generation of that configuration may take over. */
     enum status (*accepts)(const struct catalog *catalog, const char *name,
                            const struct config_pipeline *config, struct error *error);
     /* A lane serves, or a reload has ended: resumes loads and unloads that waited for that. */
@@ -43,9 +43,8 @@ struct pipeline_models {
 
     /* ---- the request path; `model` is that of a submission or a request ---- */
 
-    /* Whether a request for the model may be admitted; else the refusal. WAIT_PLACE_RESERVED: it
-     * may have to wait and has a place for that, which lane_return_wait_place returns or `sends`
-     * uses up. */
+    /* Checks that a request for the model may be admitted. WAIT_PLACE_RESERVED: it may have to wait
+     * and has a place for that, which lane_return_wait_place returns or `sends` uses up. */
     enum status (*admit)(struct lane *lane, struct model *model, enum wait_place *place,
                          struct error *error);
     /* The model's tensors as far as known. Valid until the model is left. */

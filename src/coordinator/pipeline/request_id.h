@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The id that a caller gave a request (`id` of ModelInferRequest), cut to REQUEST_ID_BYTES, so that
- * the log can name the requests of a worker that died. In atomic words, because the thread that
- * judges a death may read it while a hostile worker lets another thread use the slot again: what it
- * reads is then nonsense, but bounded.
+ * the log can name the requests of a worker that died. Its words are atomic, because the thread
+ * that judges a death may read it while a hostile worker lets another thread use the slot again:
+ * what it reads is then nonsense, but bounded.
  */
 #pragma once
 

@@ -101,7 +101,7 @@ enum status oip_read_named(struct oip_request *request, const struct wire_messag
 
 enum oip_side { OIP_INPUT, OIP_OUTPUT };
 
-/* Whether a tensor's own parameter has a meaning. INVALID_ARGUMENT: the tensor would have to travel
+/* Finds the meaning of a tensor's own parameter. INVALID_ARGUMENT: the tensor would have to travel
  * in a way that is not supported. */
 enum oip_own { OIP_OWN_NONE, OIP_OWN_REGION, OIP_OWN_OFFSET, OIP_OWN_BYTES };
 enum status oip_own_parameter(const char *key, enum oip_own *own, struct error *error) WARN_UNUSED;

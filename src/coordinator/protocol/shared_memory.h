@@ -33,8 +33,8 @@ struct shared_memory *shared_memory_create(const struct shared_memory_options *o
 /* Call when nothing is held. NULL is ignored. */
 void shared_memory_destroy(struct shared_memory *memory);
 
-/* Whether the node has it at all; NULL: no. PERMISSION_DENIED names the key, INVALID_ARGUMENT: the
- * node is one of a mesh. */
+/* Checks that the node has it at all; NULL: no. PERMISSION_DENIED names the key, INVALID_ARGUMENT:
+ * the node is one of a mesh. */
 enum status shared_memory_judge(enum shared_memory_rule rule, struct error *error) WARN_UNUSED;
 enum status shared_memory_permit(const struct shared_memory *memory,
                                  struct error *error) WARN_UNUSED;

@@ -21,10 +21,10 @@
 struct worker_pools;
 struct pool_member;
 
-/* Whether a dead worker held items of a client region. */
+/* Says whether a dead worker held items of a client region. */
 enum client_held { CLIENT_HELD_NOTHING, CLIENT_HELD_ITEMS };
 
-/* Whether the pages of a client region that leaves are freed. */
+/* Says whether the pages of a client region that leaves are freed. */
 enum client_pages {
     CLIENT_PAGES_FREED,
     CLIENT_PAGES_KEPT, /* its client still reads its answers */

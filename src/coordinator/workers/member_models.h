@@ -21,9 +21,9 @@ struct member_models {
     const char *(*root)(const struct catalog *catalog);
     /* The folder of fetched models, likewise. */
     const char *(*cache)(const struct catalog *catalog);
-    /* Whether the lane has all models that it must have before it takes over. FAILED_PRECONDITION:
-     * none of its stages loads models. UNAVAILABLE: some are missing; worker_pools_check_complete
-     * is called again when its workers have more. */
+    /* Checks that the lane has all models that it must have before it takes over.
+     * FAILED_PRECONDITION: none of its stages loads models. UNAVAILABLE: some are missing;
+     * worker_pools_check_complete is called again when its workers have more. */
     enum status (*complete)(struct catalog *catalog, const struct worker_pools *pools,
                             struct error *error);
     /* Called before a process is started in the place. */

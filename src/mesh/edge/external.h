@@ -65,8 +65,8 @@ struct external_translator {
 void external_send(struct external *external, const struct rpc_client_request *request);
 
 struct external_options {
-    /* Addresses of ModelRuntime: "unix:/path" or "host:port". Of several, asked in turn, the first
-     * READY one. None: nothing is asked until external_aim. */
+    /* Addresses of ModelRuntime: "unix:/path" or "host:port". Several are asked in turn, and
+     * the first READY one is used. None: nothing is asked until external_aim. */
     const char *const *targets;
     uint32_t target_count;
     const char *serving;             /* address of model calls; NULL: the same */
@@ -122,8 +122,8 @@ void external_start(struct external *external, struct mesh_runner *runner);
 void external_aim(struct external *external, const struct external_aim *aim);
 
 /*
- * Whether a method may be called. UNAVAILABLE: no runtime is ready; UNIMPLEMENTED: with the text
- * for the caller. Any thread.
+ * Checks that a method may be called. UNAVAILABLE: no runtime is ready; UNIMPLEMENTED: with the
+ * text for the caller. Any thread.
  */
 enum status external_permits(struct external *external, const char *method,
                              struct error *error) WARN_UNUSED;

@@ -46,7 +46,7 @@ void external_status_fini(struct external_status *status);
 enum status external_status_read(const struct wire_message *message, struct external_status *status,
                                  struct error *error) WARN_UNUSED;
 
-/* Whether a mesh can work with the figures of a READY runtime; FAILED_PRECONDITION if not. */
+/* Checks that a mesh can work with the figures of a READY runtime; FAILED_PRECONDITION if not. */
 enum status external_status_check(const struct external_status *status,
                                   struct error *error) WARN_UNUSED;
 

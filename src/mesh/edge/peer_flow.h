@@ -46,7 +46,7 @@ struct peer_flow_sink {
      * OK, with the text for the caller, is the end of the call: the owner ends it. */
     enum status (*send)(void *context, const struct rpc_piece *pieces, size_t piece_count,
                         enum peer_flow_next next, struct error *error);
-    /* The owner has consumed so much of the answer. Of a pipeline's on any thread. */
+    /* The owner has consumed so much of the answer. For a pipeline's it is called on any thread. */
     void (*taken)(void *context, uint64_t cost);
     uint32_t window_bytes; /* of the request's messages after the first */
 };
@@ -105,7 +105,7 @@ enum status peer_flow_send(struct peer_flow *flow, const struct rpc_piece *piece
                            size_t piece_count, enum peer_flow_next next,
                            struct error *error) WARN_UNUSED;
 /* Releases the request's message if it will not be read again: the try has read it and will not be
- * repeated. For owners with many messages; the thread of the request's queue. */
+ * repeated. Owners with many messages call it, on the thread of the request's queue. */
 void peer_flow_release_first(struct peer_flow *flow);
 /* Returns how much of the request, after its first message, may now be in transit. */
 uint64_t peer_flow_window(struct peer_flow *flow);

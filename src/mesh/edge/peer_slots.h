@@ -16,8 +16,8 @@ struct peer_slot {
     uint32_t number;
     uint32_t attempt;
     uint32_t next_free;
-    /* The peer's answer, or a message of a flow, as it arrives. In parts: the frame that began
-     * it. */
+    /* The peer's answer, or a message of a flow, as it arrives. If it comes in parts, this has
+     * the frame that began it. */
     struct peer_gathered message;
     struct rpc_kept *first;
     uint64_t first_offset; /* of the frame within `first` */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether this node's first loads show that it may replace another one. An orchestrator that
- * replaces nodes one by one waits until the new node is ready. A node that cannot load what the old
- * ones have, because of its runtime or files, must stop the replacement while they exist.
+ * Decides whether this node's first loads show that it may replace another one. An orchestrator
+ * that replaces nodes one by one waits until the new node is ready. A node that cannot load what
+ * the old ones have, because of its runtime or files, must stop the replacement while they exist.
  *
  *   C1. A load counts that fails here, within `clearance_ns` of the start, while another node has
  *       the model loaded. A load that ends with its runtime does not count: a lost runtime is not

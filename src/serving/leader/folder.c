@@ -45,7 +45,7 @@ struct folder {
     pthread_cond_t stop;
     bool is_stopping;         /* [lock] */
     struct folder_view *view; /* for the loop; NULL: none is new [lock] */
-    /* Of the thread. */
+    /* The thread owns these. */
     struct watched_file **files; /* in the order of names */
     uint32_t count;
     bool is_known; /* a view was given */

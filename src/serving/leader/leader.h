@@ -110,8 +110,8 @@ struct serving_seen {
     const char *status;   /* JSON: version, events and status; "": none yet */
 };
 
-/* UNAVAILABLE: the store has not been read yet. In the order of ids, behind `after` ("": from the
- * first), until `visit` returns false. */
+/* UNAVAILABLE: the store has not been read yet. Visits objects in the order of ids,
+ * behind `after` ("": from the first), until `visit` returns false. */
 enum status serving_list(struct serving_leader *leader, const char *after,
                          bool (*visit)(void *context, const struct serving_seen *seen),
                          void *context, struct error *error) WARN_UNUSED;

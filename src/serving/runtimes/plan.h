@@ -15,7 +15,7 @@
 
 enum runtime_value { RUNTIME_VALUE_FOUND, RUNTIME_VALUE_NO_OBJECT, RUNTIME_VALUE_NO_KEY };
 
-/* Whether a manifest's `command` may be run (N2). */
+/* Says whether a manifest's `command` may be run (N2). */
 enum runtime_commands { RUNTIME_COMMANDS_OF_IMAGES, RUNTIME_COMMANDS_ANY };
 
 struct runtime_host {

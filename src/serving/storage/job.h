@@ -84,7 +84,7 @@ enum status job_check_name(const char *name, struct error *error) WARN_UNUSED;
 enum status job_add_file(struct storage_job *job, const char *name, const char *etag,
                          uint64_t bytes, struct error *error) WARN_UNUSED;
 void job_drop_files(struct storage_job *job);
-/* Whether the key's digests are of files that there are; of an archive also once it is unpacked. */
+/* Checks that each digest of the key belongs to a file; also once an archive is unpacked. */
 enum status job_check_digests(const struct storage_job *job, struct error *error) WARN_UNUSED;
 /* A file is stored: compares its digest with the key's. DATA_LOSS. */
 enum status job_judge_file(struct storage_job *job, struct stored_file *file,

@@ -39,7 +39,7 @@ enum {
     BLOCK_BYTES = 256 * 1024,
     FACTOR_MAX = 200, /* of the archive's size */
     FOLDER_BYTES = 4096,
-    /* Of a zip, which libarchive reads into memory before the first entry. */
+    /* libarchive reads a zip's directory into memory before the first entry. */
     DIRECTORY_BYTES_MAX = 16 << 20
 };
 

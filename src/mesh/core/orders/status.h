@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The status of a model and of a vmodel by their records: rule O4. In the step's memory. */
+/* The status of a model and of a vmodel by their records: rule O4. It lies in the step's memory. */
 #pragma once
 
 #include "mesh/core/state.h"
