@@ -70,8 +70,8 @@ const struct usage_command serve_command = {
         "file and each sub-folder is a model; new and changed ones are loaded while the node\n"
         "serves. Python code (`iris.py`) and pickled models of scikit-learn (`.pkl`, `.joblib`)\n"
         "are served if they are named themselves. A PATH may be an URI of https://, http:// or\n"
-        "s3://; its model is fetched before the node starts. The node prints each model's tensors\n"
-        "and a command that calls it.\n",
+        "s3://; its model is fetched before the node starts. Of the first 20 models the node\n"
+        "prints the tensors and a command that calls it.\n",
     .exits = NULL,
     .example = "  shoald serve iris.ubj\n"
                "  shoald serve --listen 0.0.0.0 models/\n",
