@@ -461,7 +461,8 @@ struct rpc_linger {
     struct rpc_linger *next;
 };
 
-/* `linger`, at this address until its end, is for the socket `fd`. Any thread. */
+/* `linger`, which is zero and stays at this address until its end, is for the socket `fd`. Any
+ * thread. */
 void rpc_linger_begin(struct rpc_linger *linger, int fd);
 /* No effect if it has not begun. Any thread. */
 void rpc_linger_end(struct rpc_linger *linger);

@@ -19,9 +19,11 @@
 #include "base/check.h"
 #include "rpc/internal.h"
 
+enum { BUCKETS = 1024 }; /* by inode: a node may have tens of thousands of connections */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct rpc_linger *first; /* under `lock` */
-static atomic_bool is_any;       /* written under `lock` */
+static struct rpc_linger *buckets[BUCKETS]; /* under `lock` */
+static atomic_uint count;                   /* written under `lock` */
 
 static uint64_t
 inode_of(int fd)
@@ -30,24 +32,17 @@ inode_of(int fd)
     return fstat(fd, &file) == 0 ? file.st_ino : 0; /* a socket's is not 0 */
 }
 
-static struct rpc_linger **
-find(const struct rpc_linger *linger)
-{
-    struct rpc_linger **at = &first;
-    while (*at != NULL && *at != linger)
-        at = &(*at)->next;
-    return at;
-}
-
 void
 rpc_linger_begin(struct rpc_linger *linger, int fd)
 {
-    pthread_mutex_lock(&lock);
-    CHECK(*find(linger) == NULL);
-    *linger = (struct rpc_linger){.inode = inode_of(fd), .next = first};
+    CHECK(linger->inode == 0);
+    linger->inode = inode_of(fd);
     CHECK(linger->inode != 0);
-    first = linger;
-    atomic_store_explicit(&is_any, true, memory_order_relaxed);
+    struct rpc_linger **bucket = &buckets[linger->inode % BUCKETS];
+    pthread_mutex_lock(&lock);
+    linger->next = *bucket;
+    *bucket = linger;
+    atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }
 
@@ -57,11 +52,14 @@ rpc_linger_end(struct rpc_linger *linger)
     if (linger->inode == 0)
         return;
     pthread_mutex_lock(&lock);
-    struct rpc_linger **at = find(linger);
-    CHECK(*at == linger);
+    struct rpc_linger **at = &buckets[linger->inode % BUCKETS];
+    while (*at != linger) {
+        CHECK(*at != NULL);
+        at = &(*at)->next;
+    }
     *at = linger->next;
     linger->inode = 0;
-    atomic_store_explicit(&is_any, first != NULL, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&count, 1, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }
 
@@ -69,7 +67,7 @@ static bool
 lingers(uint64_t inode)
 {
     pthread_mutex_lock(&lock);
-    const struct rpc_linger *at = first;
+    const struct rpc_linger *at = buckets[inode % BUCKETS];
     while (at != NULL && at->inode != inode)
         at = at->next;
     pthread_mutex_unlock(&lock);
@@ -80,7 +78,7 @@ lingers(uint64_t inode)
 __attribute__((visibility("default"))) int
 shutdown(int fd, int how)
 {
-    if (how == SHUT_RDWR && atomic_load_explicit(&is_any, memory_order_relaxed) &&
+    if (how == SHUT_RDWR && atomic_load_explicit(&count, memory_order_relaxed) > 0 &&
         lingers(inode_of(fd)))
         how = SHUT_WR;
     return (int)syscall(SYS_shutdown, fd, how);
