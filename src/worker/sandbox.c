@@ -184,12 +184,28 @@ explain_calls(struct sandbox *sandbox, struct error *error)
         error, "its sandbox (seccomp) refused system calls that `sandbox_allow` allows: %s", calls);
 }
 
+/* Whether the text has the words of `code` at its end or before a mark, as libraries put them. A
+ * modelet may have the words for reasons of its own: "Permission denied for this tier". */
+static bool
+has_error(const char *text, int code)
+{
+    const char *words = strerror(code);
+    const char *found = strstr(text, words);
+    while (found != NULL) {
+        const char *after = found + strlen(words);
+        if (strchr(":,;.)\"'\n", *after) != NULL || strncmp(after, " (", 2) == 0)
+            return true;
+        found = strstr(after, words);
+    }
+    return false;
+}
+
 /* A failed look-up of a name hides the EPERM of its socket. */
 static bool
 call_was_refused(const struct sandbox *sandbox, const char *text)
 {
     bool has_network = (sandbox->allow & SANDBOX_ALLOW_NETWORK) != 0;
-    return strstr(text, strerror(EPERM)) != NULL ||
+    return has_error(text, EPERM) ||
            (!has_network && strstr(text, gai_strerror(EAI_AGAIN)) != NULL);
 }
 
@@ -198,7 +214,7 @@ sandbox_explain(struct sandbox *sandbox, struct error *error)
 {
     if (sandbox->asked == 0)
         return;
-    if (strstr(error->text, strerror(EACCES)) != NULL && !(sandbox->allow & SANDBOX_ALLOW_FILES))
+    if (has_error(error->text, EACCES) && !(sandbox->allow & SANDBOX_ALLOW_FILES))
         (void)error_prefix(error, REFUSES_FILES);
     else if (call_was_refused(sandbox, error->text))
         explain_calls(sandbox, error);
@@ -208,8 +224,7 @@ const char *
 sandbox_suspected(const struct sandbox *sandbox, const char *text)
 {
     const uint32_t reads = SANDBOX_ALLOW_READING | SANDBOX_SERVES_MODELS | SANDBOX_IMPORTS;
-    if ((sandbox->in_force & SANDBOX_PART_LANDLOCK_FILES) != 0 &&
-        strstr(text, strerror(EACCES)) != NULL)
+    if ((sandbox->in_force & SANDBOX_PART_LANDLOCK_FILES) != 0 && has_error(text, EACCES))
         return REFUSES_FILES;
     if ((sandbox->in_force & SANDBOX_PART_CALLS_SERVING) == 0 || !call_was_refused(sandbox, text))
         return NULL;

@@ -159,6 +159,8 @@ TEST_CASE(test_suspected)
     check_suspected(EVERY_PART & ~calls, 0, look_up, NULL);
     check_suspected(EVERY_PART & ~files, SANDBOX_ALLOW_FILES, eacces, NULL);
     check_suspected(0, SANDBOX_ALLOW_ALL, eperm, NULL);
+    check_suspected(EVERY_PART, 0, "Permission denied for this tier", NULL);
+    check_suspected(EVERY_PART, 0, "no: Permission denied, Permission denied to Bob", "[files]");
     check_suspected(EVERY_PART, 0, "", NULL);
     check_suspected(EVERY_PART, 0, "no such flower", NULL);
 }
