@@ -90,8 +90,8 @@ forget_all(struct heap *heap)
 void
 preload_plan(struct mesh *mesh)
 {
-    mesh->preload.units = mean_units(mesh);
     mesh->tables.instances[INSTANCE_SELF].figures = mesh_figures(mesh);
+    mesh->preload.units = mean_units(mesh);
     for (uint32_t i = 0; i < mesh->tables.instance_names.used; i++)
         give_share(&mesh->tables.instances[i]);
     forget_all(&mesh->preload.queue);
