@@ -264,6 +264,7 @@ export function open(root, feed, about, chosen) {
   let row = null;
   let pipeline = null;
   let described = false;
+  let refused = ""; // why the last load by the button failed
   const dynamic = feed.sample?.stat.pipelines.some(one => one.model_bytes_max > 0) ?? true;
   const verb = about.mesh ? "mesh models" : dynamic ? "model list" : "pipelines";
   const fixed = () => (feed.sample?.stat.pipelines ?? [])
@@ -292,6 +293,7 @@ export function open(root, feed, about, chosen) {
   const trouble = el("p", { class: "hint", hidden: true });
   const load = el("button", { type: "button", hidden: true, onclick: () => {
     described = true;
+    refused = "";
     load.hidden = true;
     setText(trouble, "It is being loaded.");
     describe();
@@ -323,7 +325,8 @@ export function open(root, feed, about, chosen) {
       if (form.id !== id) form.show(id, body.inputs ?? []);
     } catch (error) {
       trouble.hidden = false;
-      setText(trouble, `The node does not describe it: ${error.message}`);
+      refused = `The node does not describe it: ${error.message}`;
+      setText(trouble, refused);
       schema.hidden = true;
       formCard.hidden = true;
       described = !about.mesh || row?.state === "loaded"; // a load has failed: the next may not
@@ -335,7 +338,7 @@ export function open(root, feed, about, chosen) {
     if (described) return;
     described = !about.mesh || row?.state === "loaded";
     if (described) describe();
-    else setText(trouble, "Only a node that has loaded it can describe it.");
+    else setText(trouble, refused || "Only a node that has loaded it can describe it.");
     load.hidden = described;
     trouble.hidden = described;
     schema.hidden = formCard.hidden = !described;
