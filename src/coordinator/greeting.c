@@ -201,7 +201,8 @@ message_bytes_of(const struct handshake_tensor *tensor)
 static void
 put_obstacle(struct bytes *out, uint64_t message_bytes_max, const struct oip_model_info *info)
 {
-    uint64_t room = message_bytes_max - COMMAND_BYTES_MAX;
+    uint64_t room =
+        message_bytes_max > COMMAND_BYTES_MAX ? message_bytes_max - COMMAND_BYTES_MAX : 0;
     if (info->input_count == 0)
         bytes_put_text(out, "the model declares no inputs");
     for (uint32_t i = 0; i < info->input_count && out->used == 0; i++) {
