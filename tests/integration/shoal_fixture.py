@@ -140,6 +140,16 @@ def is_alive(pid):
     return stat != "" and stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
+def works_in(pid, folder):
+    """False if it has another working directory: pids are soon used again on a busy machine."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/cwd", folder)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+
+
 def children(pid):
     found = []
     for entry in pathlib.Path("/proc").iterdir():
@@ -310,7 +320,8 @@ class Shoald:
 
     def check_nothing_left(self):
         """After a clean stop: no process, no socket, no file of counters."""
-        left = [worker for worker in self.all_workers() if is_alive(worker.pid)]
+        left = [worker for worker in self.all_workers() if is_alive(worker.pid)
+                and works_in(worker.pid, self.folder)]
         assert not left, f"still alive after shoald: {left}"
         assert not self.socket.exists(), f"{self.socket} was left behind"
         sockets = (pathlib.Path(f"{self.counters}.{what}") for what in ("control", "local", "manage"))
