@@ -100,7 +100,8 @@ class TestStarts(unittest.TestCase):
         self.check("shoald.yaml:2:", "pipelines:\n\t- [\n")
         self.check("and more: see above", node(echo, message_mib="a", no_such_key=1))
         self.check('not \\\\"a b\\\\"', member(folder, instance="a b"))
-        self.check("/nothing/etcd.json", member(folder, store="etcd:/nothing/etcd.json"))
+        self.check("/nothing/etcd.json", member(folder, store="etcd:/nothing/etcd.json",
+                                                peers=["127.0.0.1:0"]))
         (folder / "token").write_text("short")
         self.check("is not a token of 16 to 256",
                    node(echo, dashboard="127.0.0.1:0", dashboard_token=str(folder / "token")))

@@ -75,6 +75,8 @@ class TestPage(unittest.TestCase):
         # all three have heard of each other, which takes a moment
         met = ("until shoalctl mesh nodes --counters a.counters > nodes && grep -q '^3 nodes' nodes && "
                "grep -q leads nodes; do true; done; cat nodes\n")
+        # the other nodes hear of the load from etcd
+        calls = re.sub(r"(?m)^(shoalctl mesh status .*)$", r"until \1 | grep -q LOADED; do true; done\n\1", calls)
         said = self.run_shell(f"{setup}cat > a.yaml <<'END'\n{self.one}END\nshoald --check a.yaml\n"
                               f"cat > a.yaml <<'END'\n{self.three}END\n{three}{met}{calls}{down}")
         self.assertIn("configuration is good: 1 pipeline", said)
