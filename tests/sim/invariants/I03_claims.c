@@ -2,7 +2,8 @@
 /*
  * I3. Each load has a claim of its own: a transaction of this node that put its place into the
  * record of this very model. And a claim is made only where copies are missing: seen from outside
- * that is certain in a calm world alone, where nobody can have an old view of the living nodes.
+ * that is certain in a calm world alone, where nobody can have an old view of the living nodes, and
+ * no copy belongs to a runtime that rests.
  */
 #include <string.h>
 
@@ -34,7 +35,7 @@ is_calm(const struct world *world)
         faults->slow,    faults->lost,   faults->load_fails, faults->load_slow, faults->size_lies,
         faults->forgets, faults->kills,  faults->pauses,     faults->crashes,   faults->leases,
         faults->drains,  faults->links,  faults->partitions, faults->swizzles,  faults->outages,
-        faults->keeps,   faults->clocks, faults->elections,  faults->hangs};
+        faults->keeps,   faults->clocks, faults->elections,  faults->hangs,     faults->rests};
     uint32_t sum = world->options.lost_for_good + world->options.poisoned + faults->emptyings +
                    faults->orders + faults->constraints + world->options.concurrency;
     for (uint32_t i = 0; i < sizeof(harm) / sizeof(harm[0]); i++)
