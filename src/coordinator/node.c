@@ -81,11 +81,16 @@ begin_to_serve(struct coordinator_node *node)
                        node->assembly.pipelines, node->assembly.pipeline_count);
 }
 
+bool
+node_is_serving(const struct coordinator_node *node)
+{
+    return node->phase <= PHASE_SERVING || node->hands_over;
+}
+
 void
 node_update_ready(struct coordinator_node *node)
 {
-    bool serving =
-        node->serving_count == node->assembly.pipeline_count && node->phase <= PHASE_SERVING;
+    bool serving = node->serving_count == node->assembly.pipeline_count && node_is_serving(node);
     bool ready = serving && node->accepts && mesh_node_is_ready(node->mesh);
     if (serving && !ready && node->phase == PHASE_STARTING)
         loop_timer_set(node->mesh_timer, NODE_LOOK_MS * (int64_t)NS_PER_MS);
@@ -126,7 +131,7 @@ on_pipeline_serving(void *context, struct pipeline *pipeline)
 {
     struct coordinator_node *node = context;
     node->serving_count++;
-    if (node->phase <= PHASE_SERVING)
+    if (node_is_serving(node))
         front_set_serving(node->front, pipeline->name, true);
     node_update_runtime(node);
     node_update_ready(node);

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "coordinator/assembly.h"
 #include "coordinator/config/certificates.h"
@@ -58,6 +59,10 @@ struct coordinator_node {
     int64_t hang_up_deadline_ns; /* 0: it has not drained */
     int64_t mesh_deadline_ns;    /* models move to other nodes until then, at most; 0: none do */
     int64_t part_deadline_ns;    /* clients are asked to reconnect until then; 0: they are not */
+    bool hands_over;             /* to a process that accepts from our sockets: calls are served */
+    pid_t successor;             /* of an upgrade; 0: none */
+    int64_t seen_deadline_ns;    /* the mesh is to hear of it until then; 0: it need not */
+    int64_t fill_deadline_ns;    /* it gets models first until then; 0: it need not */
     bool left_copies;            /* and then some had not */
     struct drains drains;        /* its clients */
     bool accepts;                /* the front, connections */
@@ -74,6 +79,8 @@ struct coordinator_node {
 
 /* ---- node.c ---- */
 
+/* Returns whether calls are served, as far as the node's life is concerned. */
+bool node_is_serving(const struct coordinator_node *node);
 /* The set of served pipelines or models may have changed. */
 void node_update_ready(struct coordinator_node *node);
 void node_update_runtime(struct coordinator_node *node);
@@ -82,8 +89,8 @@ void node_refuse_to_start(void *context, const struct error *error);
 
 /* ---- node_stop.c ---- */
 
-/* Takes no more calls, and ends when those in flight have finished. Does nothing in a node that
- * drains or stops. */
+/* Takes no more calls, and ends when those in flight have finished; with a successor, serves until
+ * its models and callers have moved. Does nothing in a node that drains or stops. */
 void node_drain(struct coordinator_node *node, const char *why);
 /* Ends without waiting for anything in flight. */
 void node_stop(struct coordinator_node *node);

@@ -112,6 +112,7 @@ on_ready(void *context, pid_t successor)
     listen_fds_leave_paths();
     service_manager_leave(&node->manager, successor);
     drains_add(&node->drains, upgrade_yield(node->upgrade));
+    node->successor = successor;
     if (node->reloads.held)
         upgrade_signal(node->upgrade, SIGHUP);
     node->reloads.held = false;

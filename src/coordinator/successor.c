@@ -9,6 +9,7 @@
 #include "base/tcp_address.h"
 #include "coordinator/check_addresses.h"
 #include "coordinator/config/config.h"
+#include "coordinator/mesh/mesh_successor.h"
 
 static void
 replace(char **text, const char *by)
@@ -21,8 +22,8 @@ static void
 name_instance(struct config_mesh *mesh, pid_t pid)
 {
     char name[CONFIG_NAME_BYTES_MAX + 1];
-    char end[16];
-    snprintf(end, sizeof(end), "-%d", (int)pid);
+    char end[MESH_SUCCESSOR_END_BYTES];
+    mesh_successor_end(pid, end);
     snprintf(name, sizeof(name), "%.*s%s", (int)(sizeof(name) - 1 - strlen(end)), mesh->instance,
              end);
     replace(&mesh->instance, name);

@@ -14,7 +14,7 @@ import struct
 
 from shoal_fixture import WAIT_SECONDS
 
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 3, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -50,6 +50,7 @@ class Http2:
         self.stream_room = 65535  # of a new stream
         self.rooms = {0: 65535}  # what may be sent: of the connection, and streams that send_body knows
         self.ended = set()
+        self.kinds = set()  # of frames that came
         settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings)
                   + (frame(SETTINGS, ACK, 0) if acknowledge else b""))
@@ -122,6 +123,7 @@ class Http2:
         head = self.read_exactly(9)
         kind, flags, stream = struct.unpack(">BBI", head[3:])
         payload = self.read_exactly(int.from_bytes(head[:3], "big"))
+        self.kinds.add(kind)
         if kind == WINDOW_UPDATE and stream in self.rooms:
             self.rooms[stream] += int.from_bytes(payload, "big")
         elif kind == SETTINGS and not flags & ACK:

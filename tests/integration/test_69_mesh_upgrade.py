@@ -12,8 +12,9 @@ import unittest
 from shoal_callers import Callers
 from shoal_ctl import NEGATIVE, shoalctl
 from shoal_fixture import free_port, main, node, wait_until
+from shoal_http2 import GOAWAY, Http2
 from shoal_meshes import Etcd
-from shoal_pupil import MIB, key, pupil, said
+from shoal_pupil import MIB, key, known, pupil, said
 from shoal_registry import LOADED, Registrar
 from shoal_runtime import Runtime
 from shoal_upgrade import Upgradable, Upgrade
@@ -24,6 +25,7 @@ RULES = json.dumps({"bound": {"required": ["a"]}})
 UPGRADES = 3
 CROWD = [f"large{i}" for i in range(15)]  # two nodes have room for ten of them
 LARGE = key(bytes=12 * MIB)
+LIVE = "/inference.GRPCInferenceService/ServerLive"
 
 
 class MeshNode(Upgradable):
@@ -96,6 +98,35 @@ class TestMesh(unittest.TestCase):
             self.assertEqual(shoald.terminate(), 0)
             shoald.check_nothing_left()
             shoald.check_log()
+
+    def test_models_move_first(self):
+        """Callers are asked to reconnect when the new instance has the model, which only it may take.
+        Until then the old one serves it."""
+        a = self.node("node-a", labels=["a"], peers=["127.0.0.1:0"])
+        cue = [a.folder / f"cue.{end}" for end in ("held", "go")]
+        cue[1].touch()
+        with Registrar(a) as registrar, Http2(str(a.socket)) as caller:
+            registrar.register("bound", kind="bound", key=key(load="cue"))
+            self.assertEqual(known(registrar.infer("bound")), 1)
+            caller.wait_end(caller.ask(LIVE))
+            for file in cue:
+                file.unlink()
+            upgrade = Upgrade(a)
+            wait_until(cue[0].exists, "the new instance to load the model")
+            caller.wait_end(caller.ask(LIVE))
+            self.assertNotIn(GOAWAY, caller.kinds)
+            self.assertEqual(known(registrar.infer("bound")), 1)  # it has loaded it
+            cue[1].touch()
+            caller.answer_pings_until_closed()
+            self.assertIn(GOAWAY, caller.kinds)
+            caller.socket.close()
+            upgrade.end()
+            a.adopt(a.stat()["pid"])
+            self.assertEqual(said(registrar.infer("bound")), "bound")
+        self.assertEqual(a.ended, (0,), a.stderr)
+        self.assertEqual(a.terminate(), 0)
+        a.check_nothing_left()
+        a.check_log()
 
     def test_models_that_do_not_all_fit(self):
         """Calls load and evict before, during and after the upgrade."""

@@ -6,7 +6,6 @@
 #include <sys/random.h>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "coordinator/config/config_types.h"
 #include "coordinator/mesh/mesh_address.h"
 #include "coordinator/mesh/mesh_counters.h"
@@ -31,9 +30,8 @@ enum {
     QUEUES_MAX = 16,       /* of the front */
 };
 
-/* With `fail_fast` the node may take this long to connect to three members, a second each, and to
- * get an answer. A node that
- * gives up has then ended within 5 s of its start, as ModelMesh does. */
+/* With `fail_fast` the node may take so long to connect to three members, a second each, and to get
+ * an answer. It then ends within 5 s of its start, as ModelMesh does. */
 enum { REACH_S = 4 };
 #define LAST_ANSWERS_NS (2 * NS_PER_S)
 #define FILES_LOOK_NS NS_PER_S /* how soon a changed file is read */
@@ -676,15 +674,18 @@ mesh_node_report(struct mesh_node *node, const struct control_request *request, 
     return mesh_report_write(&source, request, list, error);
 }
 
-bool
+enum mesh_successor
+mesh_node_successor(struct mesh_node *node, pid_t successor)
+{
+    return mesh_successor_look(node->runner, successor);
+}
+
+void
 mesh_node_drain(struct mesh_node *node)
 {
-    if (node == NULL || node->stopped)
-        return false;
     mesh_register_stop(node->reg);
     if (is_shared(node))
         runner_drain(node->runner);
-    return true;
 }
 
 bool

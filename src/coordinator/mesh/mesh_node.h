@@ -16,6 +16,7 @@
 #include "coordinator/mesh/mesh_id.h"
 #include "coordinator/mesh/mesh_manage.h"
 #include "coordinator/mesh/mesh_management.h"
+#include "coordinator/mesh/mesh_successor.h"
 #include "coordinator/pipeline/share.h"
 #include "ipc/control.h"
 #include "loop/loop.h"
@@ -98,9 +99,11 @@ enum status mesh_node_report(struct mesh_node *node, const struct control_reques
 /* Reads the files of type constraints and of the data plane again. */
 void mesh_node_reload(struct mesh_node *node);
 
+/* Shows the instance of the process that is to take this node's place. */
+enum mesh_successor mesh_node_successor(struct mesh_node *node, pid_t successor);
 /* Moves models to other nodes while calls go on; without other nodes, waits for calls that need a
- * load. False: there is nothing to wait for. */
-bool mesh_node_drain(struct mesh_node *node);
+ * load. */
+void mesh_node_drain(struct mesh_node *node);
 bool mesh_node_is_drained(const struct mesh_node *node);
 /* The end of a drain: new calls are UNAVAILABLE, those under way go on. */
 void mesh_node_refuse_calls(struct mesh_node *node);
