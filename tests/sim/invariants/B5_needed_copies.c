@@ -2,6 +2,7 @@
 /*
  * B5. While all nodes see each other, no node gives up a copy that is needed for the minimum. Two
  * may give up one each at the same time, and memory that is short of what was promised counts more.
+ * A copy that the runtime has lost is not given up.
  */
 #include "../invariants.h"
 #include "bounds.h"
@@ -20,7 +21,8 @@ on_commit(struct world *world, const struct sight *sight)
     const struct mesh_place *own = place_of(before, sight->node);
     struct last_commit *last = of_model(world, &B5_needed_copies, sight->model);
     bool seen = world->now_ms - last->at_ms > SEEN_MS;
-    bool goes = own != NULL && own->kind == MESH_PLACE_LOADED &&
+    const struct held *held = &world->nodes[sight->node].held[sight->model];
+    bool goes = own != NULL && own->kind == MESH_PLACE_LOADED && held->memory == MEMORY_LOADED &&
                 !is_registered(place_of(sight->commit->after, sight->node));
     last->at_ms = world->now_ms;
     uint32_t copies = copies_that_stay(world, before, MESH_PLACE_LOADED);
