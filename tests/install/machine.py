@@ -95,6 +95,8 @@ class Machine:
                 self.expect(process.wait(WAIT_SECONDS) == 0,
                             f"`{text}` ended with {process.returncode}\n{output.text}")
             finally:
+                with contextlib.suppress(IndexError, OSError):  # the reader waits for its end, too
+                    os.kill(int(child_of(process.pid)), signal.SIGKILL)
                 process.kill()
 
     def log(self):

@@ -22,6 +22,7 @@ UPGRADES = 3
 # Calls by all that callers keep or make anew, which neither wait nor retry, until it is told to stop.
 LOAD = """
 import http.client, json, signal, threading
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) # before others start threads, which inherit it
 import numpy, shoal
 x = numpy.arange(64, dtype="f4").reshape(1, 64)
 body = json.dumps({"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 64],
@@ -53,7 +54,6 @@ def run(loop):
     except Exception as error:
         failed.append(f"{loop.__name__}: {error!r}")
 
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 threads = [threading.Thread(target=run, args=(loop,)) for loop in (grpc, rest, rest_anew)]
 for thread in threads:
     thread.start()
