@@ -47,6 +47,8 @@ MARGIN = 0.25          # of the budget: what workers may have beyond it, for wha
 MARGIN_BYTES = 24 * MIB  # and beside that: requests, the engine's own
 RISE = 0.03            # of their memory over the last half, from its first to its second part
 RISE_BYTES = 2 * MIB
+WARM_LOADS = 2000      # then the fragments of the workers' memory have stopped growing,
+COLD_RISE_BYTES = 8 * MIB  # earlier they grow by up to 3 MiB over the last half
 ONCE_BYTES = 1 * MIB   # that an engine keeps of its first load, of each worker
 
 
@@ -228,7 +230,8 @@ def check(plan, memory, walker, sampler, sanitized):
     first, second = resident[:len(half) // 2], resident[len(half) // 2:]
     if first and not sanitized:
         was, now = statistics.median(first), statistics.median(second)
-        if now > was * (1 + RISE) + RISE_BYTES:
+        rise_bytes = RISE_BYTES if halfway.loads >= WARM_LOADS else COLD_RISE_BYTES
+        if now > was * (1 + RISE) + rise_bytes:
             problems.append(f"the workers' memory rises: from {was} to {now} over the last half")
     return problems[:20]
 
