@@ -74,7 +74,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(whole.figures.kv_used >= 0 && whole.figures.kv_used <= 1);
     CHECK(whole.figures.adapter_count <= GATEWAY_ADAPTERS_MAX);
     model_list_read((const char *)data + 1, size - 1, &list);
-    CHECK(list.adapter_count <= GATEWAY_ADAPTERS_MAX);
+    CHECK(list.count <= MODEL_LIST_MAX);
     read_report(data + 1, size - 1);
     return 0;
 }

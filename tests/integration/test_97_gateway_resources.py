@@ -52,8 +52,8 @@ def rewrite(name, model, targets, target_pool="all"):
 
 
 class Loading(http.server.ThreadingHTTPServer):
-    """A server that loads any adapter. `catalogue` returns the models of /v1/models; None: status
-    500."""
+    """A server that loads any adapter. `catalogue` returns the models of /v1/models, or their names;
+    None: status 500."""
 
     daemon_threads = True
     keys = {}
@@ -61,7 +61,7 @@ class Loading(http.server.ThreadingHTTPServer):
     def __init__(self, name, port, catalogue):
         super().__init__(("127.0.0.1", port), LoadingAnswers)
         self.name, self.port, self.catalogue = name, self.server_address[1], catalogue
-        self.has_loaded = threading.Event()
+        self.is_posted_to = threading.Event()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def close(self):
@@ -76,6 +76,7 @@ class LoadingAnswers(http.server.BaseHTTPRequestHandler):
         self.send_response(200 if names is not None else 500)
         self.end_headers()
         self.wfile.write(json.dumps({"data": [
+            name if isinstance(name, dict) else
             {"id": name, "parent": "base" if name != "base" else None} for name in names or ()]}).encode())
 
     def do_GET(self):
@@ -83,7 +84,7 @@ class LoadingAnswers(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.has_loaded.set()
+        self.server.is_posted_to.set()
         self.answer([])
 
     def log_message(self, *_):
@@ -343,7 +344,7 @@ spec:
         asked, goes_on = threading.Event(), threading.Event()
 
         def catalogue():
-            if not server.has_loaded.is_set():
+            if not server.is_posted_to.is_set():
                 return ["base"]
             asked.set()
             goes_on.wait(WAIT_SECONDS)
@@ -363,6 +364,20 @@ spec:
         self.addCleanup(other.close)
         self.gateway.wait_up(other)
         self.assertEqual(json.loads(self.gateway.call(method="GET", path="/v1/models")[2])["data"], [])
+
+    def test_models_without_a_parent_are_listed_too(self):
+        """A name that one server lists beside its base model goes to no server that lacks it."""
+        lacks = Loading("lacks", 0, lambda: ["base"])
+        lists = Loading("lists", 0, lambda: ["base", {"id": "other", "root": "/base"}])
+        self.addCleanup(lacks.close)
+        self.addCleanup(lists.close)
+        self.gateway = Gateway([lacks, lists])
+        self.addCleanup(self.gateway.close)
+        self.gateway.wait_up(lacks, lists)
+        for _ in range(20):
+            self.assertEqual(self.gateway.chat("other")[0], 200)
+        self.assertTrue(lists.is_posted_to.is_set())
+        self.assertFalse(lacks.is_posted_to.is_set())
 
     # ---- mistakes and conditions ----
 

@@ -316,17 +316,17 @@ test_engines(void **state)
     }
 }
 
+/* Of these, `a` has a parent, and `b` is listed as some servers list adapters. */
 static void
 test_adapters_among_models(void **state)
 {
-    static const char text[] =
-        "{\"data\":[{\"id\":\"base\",\"parent\":null},{\"id\":\"a\","
-        "\"parent\":\"base\"},{\"id\":3},{\"id\":\"b\",\"parent\":\"base\"}]}";
+    static const char text[] = "{\"data\":[{\"id\":\"base\",\"parent\":null},{\"id\":\"a\","
+                               "\"parent\":\"base\"},{\"id\":3},{\"id\":\"b\",\"root\":\"/b\"}]}";
     static struct metrics_page page;
     static struct model_list list;
     (void)state;
     model_list_read("[]", 2, &list);
-    assert_true(list.base == 0 && list.adapter_count == 0);
+    assert_true(list.base == 0 && list.count == 0);
     model_list_read(text, sizeof(text) - 1, &list);
     metrics_page_begin(&page);
     metrics_page_end(&page);
@@ -348,6 +348,28 @@ test_adapters_among_models(void **state)
     metrics_page_take_models(&page, &(struct model_list){.base = 0}); /* it has no catalogue */
     assert_int_equal(page.figures.adapter_count, 1);
     assert_int_equal(page.adapters[0].name, gateway_name_hash("other", 5));
+}
+
+/* The page of metrics may name the base model otherwise than the list, which then counts as it
+ * is. A long list keeps as many as there may be adapters, and its base model. */
+static void
+test_the_base_model_is_no_adapter(void **state)
+{
+    static struct model_list list;
+    uint64_t adapters[GATEWAY_ADAPTERS_MAX];
+    struct bytes text = {0};
+    (void)state;
+    bytes_put_text(&text, "{\"data\":[{\"id\":\"base\"},{\"id\":\"alias\"}");
+    for (int i = 0; i < GATEWAY_ADAPTERS_MAX; i++)
+        bytes_put_text(&text, ",{\"id\":\"a\",\"parent\":\"base\"}");
+    bytes_put_text(&text, "]}");
+    model_list_read(text.data, text.used, &list);
+    bytes_fini(&text);
+    assert_int_equal(list.base, gateway_name_hash("base", 4));
+    assert_int_equal(model_list_adapters(&list, list.base, adapters), GATEWAY_ADAPTERS_MAX);
+    assert_int_equal(adapters[0], gateway_name_hash("alias", 5));
+    assert_int_equal(model_list_adapters(&list, adapters[0], adapters), GATEWAY_ADAPTERS_MAX);
+    assert_int_equal(adapters[0], list.base);
 }
 
 static void
@@ -412,7 +434,7 @@ test_protocol_page(void **state)
     static const char concept[] = "vllm:active_lora_adapters{active_lora_adapters=\"a\"} 4\n"
                                   "vllm:info_active_adapters_info{active_adapters=\"a,b\"} 1\n";
     static struct metrics_page page;
-    static struct model_list list = {.adapter_count = 1, .adapters = {1}};
+    static struct model_list list = {.count = 1, .models = {1}};
     (void)state;
     metrics_page_begin(&page);
     metrics_page_feed(&page, text, sizeof(text) - 1);
@@ -475,12 +497,19 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_usage),           cmocka_unit_test(test_members),
-        cmocka_unit_test(test_decoding),        cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_lines),           cmocka_unit_test(test_page_cut_anywhere),
-        cmocka_unit_test(test_loaded_adapters), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_engines),         cmocka_unit_test(test_adapters_among_models),
-        cmocka_unit_test(test_load_reports),    cmocka_unit_test(test_reported_adapters),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_decoding),
+        cmocka_unit_test(test_elements),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_page_cut_anywhere),
+        cmocka_unit_test(test_loaded_adapters),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_engines),
+        cmocka_unit_test(test_adapters_among_models),
+        cmocka_unit_test(test_the_base_model_is_no_adapter),
+        cmocka_unit_test(test_load_reports),
+        cmocka_unit_test(test_reported_adapters),
         cmocka_unit_test(test_protocol_page),
     };
     return cmocka_run_group_tests_name("gateway_scan", tests, NULL, NULL);

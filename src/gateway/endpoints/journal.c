@@ -59,10 +59,10 @@ static void
 put_model(const struct endpoint_pool *pool, struct json *json, uint32_t endpoint, uint64_t hash)
 {
     const struct model_list *list = &pool->members[endpoint].model_list;
-    const struct json_span *name = hash != 0 && hash == list->base ? &list->base_name : NULL;
+    const struct json_span *name = NULL;
     char text[24];
-    for (uint32_t i = 0; name == NULL && i < list->adapter_count; i++)
-        name = list->adapters[i] == hash ? &list->adapter_names[i] : NULL;
+    for (uint32_t i = 0; name == NULL && i < list->count; i++)
+        name = list->models[i] == hash ? &list->names[i] : NULL;
     if (name != NULL) {
         json_put_text(json, name->at, name->bytes);
         return;

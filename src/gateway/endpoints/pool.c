@@ -145,12 +145,14 @@ static void
 on_scraped(struct endpoint_member *member, const struct gateway_figures *figures)
 {
     struct gateway_event event = {.kind = GATEWAY_SCRAPE_FAILED, .endpoint = member->number};
+    uint64_t catalogue[GATEWAY_ADAPTERS_MAX];
     if (figures != NULL) {
         event.kind = GATEWAY_SCRAPED;
         event.figures = *figures;
         event.figures.has_catalogue = member_lists(member);
-        event.figures.catalogue = member->model_list.adapters;
-        event.figures.catalogue_count = member->model_list.adapter_count;
+        event.figures.catalogue = catalogue;
+        event.figures.catalogue_count =
+            model_list_adapters(&member->model_list, figures->base_model, catalogue);
     }
     endpoint_pool_step(member->pool, &event);
 }

@@ -315,10 +315,12 @@ metrics_page_take_models(struct metrics_page *page, const struct model_list *mod
         figures->base_model = models->base;
     if (page->has_info || page->has_states)
         return;
+    uint64_t adapters[GATEWAY_ADAPTERS_MAX];
+    uint32_t count = model_list_adapters(models, figures->base_model, adapters);
     for (uint32_t i = 0; /* behind the page's other models */
-         i < models->adapter_count && figures->adapter_count < GATEWAY_ADAPTERS_MAX; i++)
+         i < count && figures->adapter_count < GATEWAY_ADAPTERS_MAX; i++)
         page->adapters[figures->adapter_count++] =
-            (struct gateway_adapter){.name = models->adapters[i], .state = GATEWAY_ADAPTER_LOADED};
+            (struct gateway_adapter){.name = adapters[i], .state = GATEWAY_ADAPTER_LOADED};
 }
 
 void

@@ -18,15 +18,23 @@ model_list_read(const char *text, size_t bytes, struct model_list *list)
         if (json_scan_members(model.at, model.bytes, members, ARRAY_COUNT(members)) != NULL ||
             !json_span_string(members[0].value, &id) || id.bytes == 0)
             continue;
-        uint64_t name = gateway_name_hash(id.at, id.bytes);
-        if (json_span_string(members[1].value, &parent)) {
-            if (list->adapter_count == GATEWAY_ADAPTERS_MAX)
-                continue;
-            list->adapter_names[list->adapter_count] = id;
-            list->adapters[list->adapter_count++] = name;
-        } else if (list->base == 0) {
-            list->base = name;
-            list->base_name = id;
-        }
+        uint64_t hash = gateway_name_hash(id.at, id.bytes);
+        if (list->base == 0 && !json_span_string(members[1].value, &parent))
+            list->base = hash;
+        if (list->count == MODEL_LIST_MAX)
+            continue;
+        list->names[list->count] = id;
+        list->models[list->count++] = hash;
     }
+}
+
+uint32_t
+model_list_adapters(const struct model_list *list, uint64_t base,
+                    uint64_t adapters[GATEWAY_ADAPTERS_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count && count < GATEWAY_ADAPTERS_MAX; i++)
+        if (list->models[i] != base)
+            adapters[count++] = list->models[i];
+    return count;
 }
