@@ -185,7 +185,7 @@ class GatewayTest(unittest.TestCase):
 
 class Catalogues(unittest.TestCase):
     def setUp(self):
-        self.models = [Model("one", "--adapters", "red"), Model("two", "--adapters", "blue")]
+        self.models = [Model("one", "--adapters", "red,été"), Model("two", "--adapters", "blue")]
         for model in self.models:
             self.addCleanup(model.stop)
         self.gateway = Gateway(self.models)
@@ -197,6 +197,17 @@ class Catalogues(unittest.TestCase):
             for model, server in (("red", "one"), ("blue", "two")):
                 status, headers, body = self.gateway.chat(model, f"{number}")
                 self.assertEqual((status, headers["x-served-by"]), (200, server), body)
+
+    def test_a_name_is_the_same_with_escapes_and_without(self):
+        """The servers' catalogues have some."""
+        for model in ("été", "\\u00e9t\\u00e9"):
+            for number in range(10):
+                status, headers, body = self.gateway.call(
+                    f'{{"model": "{model}", "prompt": "{number}"}}'.encode(), path="/v1/completions")
+                self.assertEqual((status, headers["x-served-by"]), (200, "one"), body)
+        rows = [name for name in self.gateway.figures() if name.startswith("prompt_tokens_total{")]
+        self.assertEqual([name for name in rows if "other" not in name],
+                         ['prompt_tokens_total{model="été",endpoint="one"}'])
 
     def test_a_busy_servers_adapter_is_no_unknown_model(self):
         self.models[0].fault("decline")

@@ -16,6 +16,7 @@
 #include "gateway/scan/json_scan.h"
 #include "gateway/scan/load_report.h"
 #include "gateway/scan/metrics_page.h"
+#include "gateway/scan/prompt.h"
 #include "gateway/scan/usage.h"
 
 static void
@@ -372,6 +373,32 @@ test_the_base_model_is_no_adapter(void **state)
     assert_int_equal(adapters[0], list.base);
 }
 
+/* However a name is written, it is one. */
+static void
+test_names_are_compared_by_their_meaning(void **state)
+{
+    static const char text[] = "{\"data\":[{\"id\":\"org\\/base\"},{\"id\":\"\\u\"},"
+                               "{\"id\":\"caf\\u00e9\",\"parent\":\"org/base\"}]}";
+    static const char *const bodies[] = {"{\"model\":\"caf\xc3\xa9\",\"prompt\":\"\"}",
+                                         "{\"model\":\"caf\\u00e9\",\"prompt\":\"\"}"};
+    static struct model_list list;
+    struct load_report report = {.figures = {.has_waiting = false}};
+    const uint64_t cafe = gateway_name_hash("caf\xc3\xa9", 5);
+    (void)state;
+    model_list_read(text, sizeof(text) - 1, &list);
+    assert_int_equal(list.count, 2);
+    assert_int_equal(list.base, gateway_name_hash("org/base", 8));
+    assert_int_equal(list.models[1], cafe);
+    load_report_read("active_lora_adapters", "{\"caf\\u00e9\": 2, \"\\u\": 1}", &report);
+    assert_int_equal(report.figures.adapter_count, 1);
+    assert_int_equal(report.adapters[0].name, cafe);
+    for (size_t i = 0; i < ARRAY_COUNT(bodies); i++) {
+        struct prompt prompt;
+        assert_null(prompt_read(bodies[i], strlen(bodies[i]), &prompt));
+        assert_int_equal(prompt.model, cafe);
+    }
+}
+
 static void
 expect_report(const char *header, const char *value, int64_t waiting, double kv_used)
 {
@@ -508,6 +535,7 @@ main(void)
         cmocka_unit_test(test_engines),
         cmocka_unit_test(test_adapters_among_models),
         cmocka_unit_test(test_the_base_model_is_no_adapter),
+        cmocka_unit_test(test_names_are_compared_by_their_meaning),
         cmocka_unit_test(test_load_reports),
         cmocka_unit_test(test_reported_adapters),
         cmocka_unit_test(test_protocol_page),

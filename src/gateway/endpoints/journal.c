@@ -53,20 +53,20 @@ endpoint_pool_note_answer(struct endpoint_pool *pool, uint32_t endpoint, int64_t
 
 /* ---- names of models: the core has their hashes ---- */
 
-/* Writes the model as the endpoint's catalogue has it, escapes as written; otherwise a part of the
- * hash. */
+/* Writes the model as the endpoint's catalogue has it; otherwise a part of the hash. */
 static void
 put_model(const struct endpoint_pool *pool, struct json *json, uint32_t endpoint, uint64_t hash)
 {
     const struct model_list *list = &pool->members[endpoint].model_list;
-    const struct json_span *name = NULL;
+    struct json_span name;
+    struct bytes room = {0};
     char text[24];
-    for (uint32_t i = 0; name == NULL && i < list->count; i++)
-        name = list->models[i] == hash ? &list->names[i] : NULL;
-    if (name != NULL) {
-        json_put_text(json, name->at, name->bytes);
-        return;
-    }
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->models[i] == hash && json_span_text(list->names[i], &room, &name)) {
+            json_put_text(json, name.at, name.bytes);
+            bytes_fini(&room);
+            return;
+        }
     snprintf(text, sizeof(text), "#%08" PRIx32, (uint32_t)hash);
     json_put_string(json, hash != 0 ? text : "");
 }

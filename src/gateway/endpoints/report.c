@@ -36,11 +36,13 @@ is_new(struct models_listed *listed, struct json_span model)
 {
     struct json_member id = {.name = "id"};
     struct json_span name;
+    struct bytes room = {0};
     if (listed->count == MODELS_LISTED_MAX ||
         json_scan_members(model.at, model.bytes, &id, 1) != NULL ||
-        !json_span_string(id.value, &name))
+        !json_span_text(id.value, &room, &name))
         return false;
     uint64_t hash = gateway_name_hash(name.at, name.bytes);
+    bytes_fini(&room);
     for (uint32_t i = 0; i < listed->count; i++)
         if (listed->ids[i] == hash)
             return false;

@@ -50,7 +50,7 @@ struct exchange {
     size_t body_room;     /* counted in bodies_bytes */
     size_t body_declared; /* its length; SIZE_MAX: unknown */
     uint64_t model;
-    char *model_name;  /* as sent, perhaps cut; NULL: not known yet */
+    char *model_name;  /* the client's, perhaps cut; NULL: not known yet */
     bool is_oip;       /* Open Inference Protocol: the path names the model */
     char *routed_path; /* for a model that a route chose; NULL: as it came */
     size_t name_at;    /* where the body has it, with quotes */

@@ -81,9 +81,11 @@ body_scan(struct exchange *exchange)
     if (mistake != NULL)
         return mistake;
     struct json_span name;
+    struct bytes room = {0};
     uint64_t blocks[GATEWAY_BLOCKS_MAX];
-    CHECK(json_span_string(prompt.name, &name)); /* or it were a mistake */
+    CHECK(json_span_text(prompt.name, &room, &name)); /* or it were a mistake */
     exchange_keep_model(exchange, name.at, name.bytes);
+    bytes_fini(&room);
     exchange->name_at = (size_t)(prompt.name.at - exchange->body);
     exchange->name_bytes = prompt.name.bytes;
     exchange->model = prompt.model;

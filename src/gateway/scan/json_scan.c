@@ -163,7 +163,6 @@ bool
 json_scan_next_member(struct json_span object, size_t *position, struct json_span *name,
                       struct json_span *value)
 {
-    struct json_span quoted;
     if (object.at == NULL || object.bytes < 2 || object.at[0] != '{')
         return false;
     struct cursor cursor = {object.at + *position, object.at + object.bytes};
@@ -171,8 +170,8 @@ json_scan_next_member(struct json_span object, size_t *position, struct json_spa
         cursor.at++;
     else if (skip_either(&cursor, ',', ',') == 0)
         return false;
-    if (!skip_value(&cursor, &quoted) || !json_span_string(quoted, name) ||
-        skip_either(&cursor, ':', ':') == 0 || !skip_value(&cursor, value))
+    if (!skip_value(&cursor, name) || name->at[0] != '"' || skip_either(&cursor, ':', ':') == 0 ||
+        !skip_value(&cursor, value))
         return false;
     *position = (size_t)(cursor.at - object.at);
     return true;
@@ -196,4 +195,18 @@ json_span_decode(struct json_span value, struct bytes *out)
         bytes_put(out, json_string_value(read), json_string_length(read));
     json_decref(read);
     return is_text && !out->failed;
+}
+
+bool
+json_span_text(struct json_span value, struct bytes *room, struct json_span *text)
+{
+    if (!json_span_string(value, text))
+        return false;
+    if (memchr(text->at, '\\', text->bytes) == NULL)
+        return true;
+    room->used = 0;
+    if (!json_span_decode(value, room))
+        return false;
+    *text = (struct json_span){room->data, room->used};
+    return true;
 }

@@ -31,7 +31,7 @@ const char *json_scan_members(const char *text, size_t bytes, struct json_member
 /* The next element of an array, from position 0; false: there are no more. */
 bool json_scan_next(struct json_span array, size_t *position, struct json_span *element);
 
-/* Like json_scan_next(), for an object; the name comes without its quotes, escapes as written. */
+/* Like json_scan_next(), for an object. */
 bool json_scan_next_member(struct json_span object, size_t *position, struct json_span *name,
                            struct json_span *value);
 
@@ -39,3 +39,6 @@ bool json_scan_next_member(struct json_span object, size_t *position, struct jso
 bool json_span_string(struct json_span value, struct json_span *inside);
 /* Appends what a string means; false: it is no string, or no UTF-8. */
 bool json_span_decode(struct json_span value, struct bytes *out);
+/* Finds what a string means: its inside, which is decoded into `room` if it has escapes. False: it
+ * is no string, or has an escape that means nothing. */
+bool json_span_text(struct json_span value, struct bytes *room, struct json_span *text);

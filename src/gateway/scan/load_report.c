@@ -122,14 +122,18 @@ read_object(struct json_span object, struct load_report *report,
             void (*take_member)(struct load_report *report, const char *name, size_t bytes,
                                 double value))
 {
+    struct json_span quoted;
     struct json_span name;
     struct json_span value;
-    for (size_t at = 0; json_scan_next_member(object, &at, &name, &value);) {
+    struct bytes room = {0};
+    for (size_t at = 0; json_scan_next_member(object, &at, &quoted, &value);) {
         char *end;
         double number = strtod(value.at, &end); /* the header ends in NUL */
-        if (end == value.at + value.bytes && number >= 0 && number < UINT32_MAX)
+        if (end == value.at + value.bytes && number >= 0 && number < UINT32_MAX &&
+            json_span_text(quoted, &room, &name))
             take_member(report, name.at, name.bytes, number);
     }
+    bytes_fini(&room);
 }
 
 static void

@@ -8,24 +8,26 @@ model_list_read(const char *text, size_t bytes, struct model_list *list)
 {
     struct json_member data = {.name = "data"};
     struct json_span model;
+    struct bytes room = {0};
     *list = (struct model_list){.base = 0};
     if (json_scan_members(text, bytes, &data, 1) != NULL)
         return;
     for (size_t at = 0; json_scan_next(data.value, &at, &model);) {
         struct json_member members[] = {{.name = "id"}, {.name = "parent"}};
-        struct json_span id;
+        struct json_span name;
         struct json_span parent;
         if (json_scan_members(model.at, model.bytes, members, ARRAY_COUNT(members)) != NULL ||
-            !json_span_string(members[0].value, &id) || id.bytes == 0)
+            !json_span_text(members[0].value, &room, &name) || name.bytes == 0)
             continue;
-        uint64_t hash = gateway_name_hash(id.at, id.bytes);
+        uint64_t hash = gateway_name_hash(name.at, name.bytes);
         if (list->base == 0 && !json_span_string(members[1].value, &parent))
             list->base = hash;
         if (list->count == MODEL_LIST_MAX)
             continue;
-        list->names[list->count] = id;
+        list->names[list->count] = members[0].value;
         list->models[list->count++] = hash;
     }
+    bytes_fini(&room);
 }
 
 uint32_t

@@ -18,12 +18,11 @@ enum { MODEL_LIST_MAX = GATEWAY_ADAPTERS_MAX + 1 };
 struct model_list {
     uint64_t base; /* hash of the first model without parent; 0: none */
     uint32_t count;
-    uint64_t models[MODEL_LIST_MAX]; /* hashes of all */
-    struct json_span names[MODEL_LIST_MAX];
+    uint64_t models[MODEL_LIST_MAX];        /* hashes of what the names mean */
+    struct json_span names[MODEL_LIST_MAX]; /* as written, with quotes */
 };
 
-/* The names are within the text, escapes as written. Of a text that is no such answer, nothing is
- * taken. */
+/* The names are within the text. Of a text that is no such answer, nothing is taken. */
 void model_list_read(const char *text, size_t bytes, struct model_list *list);
 
 /* Lists all but the base model, which the server's metrics may name otherwise than the list.

@@ -8,19 +8,15 @@
 
 enum { BYTES_PER_TOKEN = 4 };
 
-/* Hashes what the name means: clients may escape it, as PHP does each slash. 0: it is no text. */
+/* Clients may escape a name, as PHP does each slash. 0: it is no text. */
 static uint64_t
 model_hash(struct json_span value)
 {
     struct json_span name;
-    struct bytes meant = {0};
-    if (!json_span_string(value, &name) || name.bytes == 0)
-        return 0;
-    if (memchr(name.at, '\\', name.bytes) == NULL)
-        return gateway_name_hash(name.at, name.bytes);
-    bool is_text = json_span_decode(value, &meant);
-    uint64_t hash = is_text ? gateway_name_hash(meant.data, meant.used) : 0;
-    bytes_fini(&meant);
+    struct bytes room = {0};
+    bool is_text = json_span_text(value, &room, &name) && name.bytes > 0;
+    uint64_t hash = is_text ? gateway_name_hash(name.at, name.bytes) : 0;
+    bytes_fini(&room);
     return hash;
 }
 
