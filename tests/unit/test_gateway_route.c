@@ -37,8 +37,11 @@ core_make(uint32_t waiting)
                          .saturation = {.waiting_max = 5, .kv_used_max = 0.8, .stale_ms = 200}}};
     struct gateway *core = gateway_create(&config);
     for (uint32_t i = 0; i < ENDPOINTS; i++) {
-        step(core, &(struct gateway_event){
-                       .kind = GATEWAY_ADDED, .endpoint = i, .identity = i + 1, .pools = 1});
+        step(core, &(struct gateway_event){.kind = GATEWAY_ADDED,
+                                           .endpoint = i,
+                                           .identity = i + 1,
+                                           .pools = 1,
+                                           .apart = 1u << GATEWAY_PORT_GRPC});
         step(core, &(struct gateway_event){.kind = GATEWAY_SCRAPED,
                                            .endpoint = i,
                                            .figures = {.is_known = true, .waiting = waiting}});
@@ -135,6 +138,36 @@ TEST_CASE(test_a_route_gives_its_priority)
     assert_int_equal(
         ask(core, &(struct gateway_ask){.model = SQL, .has_priority = true, .priority = 0}).kind,
         GATEWAY_SEND);
+    gateway_destroy(core);
+}
+
+/* E6: a try at a port that is shut would be wasted while the next tier has an open one. */
+TEST_CASE(test_a_fallback_goes_before_a_shut_port)
+{
+    const struct gateway_target targets[] = {{.model = RED, .pools = 1},
+                                             {.model = BLUE, .pools = 2, .tier = 1}};
+    const struct gateway_route given = {.model = SQL, .target_count = 2};
+    const struct gateway_routes routes = {.routes = &given,
+                                          .route_count = 1,
+                                          .targets = targets,
+                                          .target_count = 2,
+                                          .pools = (const uint64_t[ENDPOINTS]){1, 2}};
+    const struct gateway_ask asked = {.model = SQL, .port = GATEWAY_PORT_GRPC};
+    struct gateway *core = core_make(0);
+    step(core, &(struct gateway_event){.kind = GATEWAY_ROUTED, .routes = &routes});
+    assert_int_equal(
+        step(core, &(struct gateway_event){.kind = GATEWAY_REQUEST, .ask = asked}).endpoint, 0);
+    struct gateway_event refused = {
+        .kind = GATEWAY_TRY_FAILED, .failure = GATEWAY_FAILED_UNREACHABLE, .ask = asked};
+    assert_int_equal(step(core, &refused).endpoint, 1);
+    step(core, &(struct gateway_event){.kind = GATEWAY_ENDED, .end = GATEWAY_END_CANCELLED});
+    struct gateway_action action = ask(core, &asked);
+    assert_int_equal(action.endpoint, 1);
+    assert_int_equal(action.target, 1);
+    assert_int_equal(ask(core, &(struct gateway_ask){.model = SQL}).endpoint, 0);
+    step(core, &(struct gateway_event){.kind = GATEWAY_REQUEST, .ask = asked});
+    assert_int_equal(step(core, &refused).endpoint, 0); /* the last one left */
+    gateway_check(core);
     gateway_destroy(core);
 }
 

@@ -122,16 +122,16 @@ target_at(struct gateway *gateway, struct core_request *request, const struct ga
     return route->first_target + (drawn + position) % tier;
 }
 
-uint32_t
-route_schedule(struct gateway *gateway, struct core_request *request, struct gateway_ask *ask,
-               uint32_t *target)
+static uint32_t
+schedule_for(struct gateway *gateway, struct core_request *request, struct gateway_ask *ask,
+             enum core_ports ports, uint32_t *target)
 {
     const struct gateway_ask asked = *ask;
     const struct gateway_route *route = route_find(gateway, asked.model);
     *target = NONE;
     request->target = (struct gateway_target){.model = 0};
     if (route == NULL)
-        return route_admit(gateway, ask) ? schedule(gateway, request, ask) : NONE;
+        return route_admit(gateway, ask) ? schedule(gateway, request, ask, ports) : NONE;
     for (uint32_t i = 0; i < route->target_count; i++) {
         uint32_t number = target_at(gateway, request, &asked, route, i);
         const struct gateway_target *candidate = &gateway->routes.targets[number];
@@ -140,13 +140,23 @@ route_schedule(struct gateway *gateway, struct core_request *request, struct gat
         *ask = asked;
         request->target = *candidate;
         route_apply(request, ask);
-        uint32_t chosen = schedule(gateway, request, ask);
+        uint32_t chosen = schedule(gateway, request, ask, ports);
         if (chosen == NONE)
             continue;
         *target = candidate->model != 0 ? number : NONE;
         return chosen;
     }
+    *ask = asked;
     return NONE;
+}
+
+/* E6: an open port at any target goes before a shut one. */
+uint32_t
+route_schedule(struct gateway *gateway, struct core_request *request, struct gateway_ask *ask,
+               uint32_t *target)
+{
+    uint32_t chosen = schedule_for(gateway, request, ask, PORTS_OPEN, target);
+    return chosen != NONE ? chosen : schedule_for(gateway, request, ask, PORTS_ANY, target);
 }
 
 void

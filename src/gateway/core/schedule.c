@@ -290,14 +290,34 @@ drop_unlisted(struct schedule_task *task)
         task->count = kept;
 }
 
-/* E6 if there is no filter. */
-static bool
-passes(const struct schedule_task *task, const struct core_endpoint *endpoint,
-       const struct gateway_filter *by)
+/* E6. */
+static void
+drop_shut(struct schedule_task *task)
 {
-    if (by == NULL)
-        return !port_is_shut(task->gateway, endpoint, task->ask->port);
-    return endpoint_waiting(endpoint) < by->waiting_max && endpoint->kv_used < by->kv_used_max;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < task->count; i++)
+        if (!port_is_shut(task->gateway, endpoint_of(task, i), task->ask->port))
+            keep(task, i, &kept);
+    task->count = kept;
+}
+
+/* Finds the candidates in the best state that has some. */
+static void
+gather_best(struct schedule_task *task, const struct core_request *request, enum core_ports ports)
+{
+    static const enum gateway_state states[] = {GATEWAY_UP, GATEWAY_SUSPECT, GATEWAY_DOWN};
+    bool is_open = (task->ask->pools & task->gateway->routes.open_pools) != 0;
+    bool any = false;
+    for (uint32_t i = 0; i < ARRAY_COUNT(states) && task->count == 0; i++) {
+        if (states[i] == GATEWAY_DOWN && (any || !is_open)) /* R6 */
+            break;
+        task->count = gather(task, request, states[i]); /* S1 */
+        any = any || task->count > 0;
+        task->gateway->draft.usable_count = task->count;
+        drop_unlisted(task);
+        if (ports == PORTS_OPEN)
+            drop_shut(task);
+    }
 }
 
 /* S2. */
@@ -306,9 +326,9 @@ filter(struct schedule_task *task, const struct gateway_filter *by)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < task->count; i++) {
-        if (!passes(task, endpoint_of(task, i), by))
-            continue;
-        keep(task, i, &kept);
+        const struct core_endpoint *endpoint = endpoint_of(task, i);
+        if (endpoint_waiting(endpoint) < by->waiting_max && endpoint->kv_used < by->kv_used_max)
+            keep(task, i, &kept);
     }
     if (kept > 0)
         task->count = kept;
@@ -367,20 +387,14 @@ keep_reasons(const struct schedule_task *task, uint32_t pick)
 }
 
 uint32_t
-schedule(struct gateway *gateway, const struct core_request *request, const struct gateway_ask *ask)
+schedule(struct gateway *gateway, const struct core_request *request, const struct gateway_ask *ask,
+         enum core_ports ports)
 {
     const struct gateway_scheduler *data = &gateway->config.scheduler;
     struct schedule_task task = {.gateway = gateway, .ask = ask, .at = gateway->candidates};
-    task.count = gather(&task, request, GATEWAY_UP);
-    if (task.count == 0) /* S1 */
-        task.count = gather(&task, request, GATEWAY_SUSPECT);
-    if (task.count == 0 && (ask->pools & gateway->routes.open_pools) != 0) /* R6 */
-        task.count = gather(&task, request, GATEWAY_DOWN);
+    gather_best(&task, request, ports);
     if (task.count == 0)
         return NONE;
-    gateway->draft.usable_count = task.count;
-    drop_unlisted(&task);
-    filter(&task, NULL);
     for (uint32_t i = 0; i < data->filter_count; i++)
         filter(&task, &data->filters[i]);
     CHECK(task.count > 0); /* S2 */
@@ -407,7 +421,9 @@ gateway_fallbacks(struct gateway *gateway, uint32_t number, const struct gateway
     route_apply(&request, &routed);
     while (count < max && request.tried_count < GATEWAY_TRIES_MAX) {
         request.tried[request.tried_count++] = last;
-        last = schedule(gateway, &request, &routed);
+        last = schedule(gateway, &request, &routed, PORTS_OPEN);
+        if (last == NONE)
+            last = schedule(gateway, &request, &routed, PORTS_ANY);
         if (last == NONE)
             break;
         endpoints[count++] = last;

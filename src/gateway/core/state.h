@@ -230,9 +230,10 @@ struct core_adapter *endpoint_adapter(struct core_endpoint *endpoint, uint64_t n
 
 /* ---- schedule.c ---- */
 
-/* The endpoint for this request, or NONE. */
+/* The endpoint for this request, or NONE: among all, or those whose port is open (E6). */
+enum core_ports { PORTS_OPEN, PORTS_ANY };
 uint32_t schedule(struct gateway *gateway, const struct core_request *request,
-                  const struct gateway_ask *ask);
+                  const struct gateway_ask *ask, enum core_ports ports);
 
 /* ---- route.c ---- */
 
