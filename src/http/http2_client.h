@@ -23,8 +23,8 @@ struct http2_call_handler {
     void (*on_head)(void *context, struct http2_call *call);
     /* Bytes of the answer's body, valid during the call. */
     void (*on_piece)(void *context, struct http2_call *call, const void *data, size_t bytes);
-    /* Called after HTTP_WAIT, when less than HTTP_LOW_WATER_BYTES wait. Must call nothing of this
-     * client. */
+    /* Called after HTTP_WAIT, when less than HTTP_LOW_WATER_BYTES wait. May send more, and must
+     * call nothing else of this client. */
     void (*on_writable)(void *context, struct http2_call *call);
     /* DONE: the answer is whole, though perhaps the request is not. MALFORMED: also a server that
      * can be reached, but not by HTTP/2. */

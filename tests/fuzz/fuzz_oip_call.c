@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "gateway/scan/oip_call.h"
 #include "inference/open_inference.pb-c.h"
@@ -23,13 +24,17 @@ read_message(const char *message, size_t bytes)
 }
 
 static void
-check_renamed(const char *message, size_t bytes, const Inference__ModelReadyRequest *before)
+check_renamed(const char *message, size_t bytes, const struct oip_name *found,
+              const Inference__ModelReadyRequest *before)
 {
     struct bytes out = {0};
+    struct oip_frame frame;
     struct oip_name name;
     size_t renamed_bytes;
-    oip_put_renamed(&out, message, bytes, "another");
-    CHECK(!out.failed);
+    oip_rename(&frame, message, bytes, found, "another");
+    for (size_t i = 0; i < ARRAY_COUNT(frame.pieces); i++)
+        bytes_put(&out, frame.pieces[i].at, frame.pieces[i].bytes);
+    CHECK(!out.failed && out.used == frame.bytes);
     CHECK(grpc_scan_frame(out.data, out.used, SIZE_MAX, &renamed_bytes) == GRPC_SCAN_WHOLE);
     const char *renamed = out.data + GRPC_FRAME_BYTES;
     CHECK(renamed_bytes + GRPC_FRAME_BYTES == out.used);
@@ -54,7 +59,7 @@ check_message(const char *message, size_t bytes)
     Inference__ModelReadyRequest *request = read_message(message, bytes);
     CHECK(request == NULL || (strlen(request->name) == name.text_bytes &&
                               memcmp(request->name, name.text, name.text_bytes) == 0));
-    check_renamed(message, bytes, request);
+    check_renamed(message, bytes, &name, request);
     if (request != NULL)
         inference__model_ready_request__free_unpacked(request, NULL);
 }

@@ -250,6 +250,12 @@ def named(name):
     return b"\x0a" + bytes([len(name)]) + name.encode() + b"\x12\x011"
 
 
+def padded(message, count):
+    """The message with so many random bytes more, of a field of its own."""
+    length = bytes([count & 127 | 128, count >> 7 & 127 | 128, count >> 14 & 127 | 128, count >> 21])
+    return message + b"\x3a" + length + os.urandom(count)
+
+
 class Fakes(Case):
     def start(self, *names, **keys):
         self.fakes = [Fake(name) for name in names]
@@ -445,6 +451,50 @@ class Fakes(Case):
                                for link in map(f"{open_files}/{{}}".format, os.listdir(open_files))) < 8,
                    "connections to end")
 
+    def test_messages_count_until_their_server_takes_them(self):
+        """Also when they need not be kept for another server; one call per connection."""
+        one = Hostile("one", frame(4, 0, 0, struct.pack(">HI", 3, 1))
+                      + frame(HEADERS, END_HEADERS, 1, HEAD), reads=False)
+        self.addCleanup(one.close)
+        gateway = self.gateway(one, body_mib_max=4, bodies_mib_max=10)
+        self.connect(gateway)
+        message, calls = padded(named("echo"), 3 << 20), []
+        for _ in range(2):
+            requests, call = self.stream()
+            requests.put(message)
+            call.initial_metadata()
+            calls.append(call)
+        self.assertGreater(gateway.figures()["bodies_bytes"], 6 << 20)
+        requests, call = self.stream()
+        requests.put(message)
+        self.assertEqual(failure(call), (Code.UNAVAILABLE,
+                                         "the gateway holds as many bytes of requests as it may"))
+        self.assertEqual(gateway.figures()["bodies_full_total"], 1)
+        for call in calls:
+            call.cancel()
+        self.wait_figure(gateway, "bodies_bytes", 0)
+
+    def test_a_server_that_reads_late(self):
+        """Its client is paused, and every message arrives."""
+        gateway = self.start("one")
+        goes_on = threading.Event()
+        self.addCleanup(goes_on.set)
+
+        def behave(messages, context):
+            context.send_initial_metadata(())
+            goes_on.wait(WAIT_SECONDS)
+            yield from messages
+        self.fakes[0].behave = behave
+        sent = [padded(named("echo"), 3 << 20), named("echo"), *(padded(named("echo"), 1 << 20)
+                                                                for _ in range(4)), named("echo")]
+        requests, call = self.stream()
+        for message in (*sent, None):
+            requests.put(message)
+        wait_until(lambda: gateway.figures()["paused_total"] > 0, gateway.read_log)
+        goes_on.set()
+        self.assertEqual(list(call), sent)
+        self.wait_figure(gateway, "bodies_bytes", 0)
+
     def test_keys(self):
         self.start("one", files={"keys.yaml": 'keys: [{name: a, sha256: '
                                  '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]'},
@@ -481,6 +531,9 @@ spec:
         self.assertEqual(self.ask(b"\x12\x011" + named("red")).result(),
                          b"\x12\x011" + b"\x0a\x0da-longer-name\x12\x011")
         self.assertEqual(failure(self.ask(named("blue")))[0], Code.NOT_FOUND)
+        large = padded(b"", 1 << 20)  # which goes on in parts
+        self.assertEqual(self.ask(large + named("red") + large).result(),
+                         large + b"\x0a\x0da-longer-name\x12\x011" + large)
         self.fakes[0].behave = lambda messages, _: messages
         requests, call = self.stream()
         for _ in range(2):

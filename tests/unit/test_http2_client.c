@@ -38,6 +38,7 @@ struct rig {
 struct call_user {
     struct http2_call *call;
     bool pauses;
+    size_t left; /* to be sent as the server takes it; then the request is whole */
     int heads, ends;
     size_t bytes;
     int code;
@@ -129,9 +130,25 @@ on_piece(void *context, struct http2_call *call, const void *data, size_t bytes)
 }
 
 static void
+send_left(struct call_user *user)
+{
+    static const char part[64 << 10];
+    enum http_flow flow = HTTP_GO_ON;
+    while (flow == HTTP_GO_ON && user->left > 0) {
+        size_t bytes = user->left < sizeof(part) ? user->left : sizeof(part);
+        user->left -= bytes;
+        flow = http2_call_send(user->call, part, bytes);
+    }
+    if (user->left == 0)
+        http2_call_send_end(user->call);
+}
+
+static void
 on_writable(void *context, struct http2_call *call)
 {
-    (void)context, (void)call;
+    struct call_user *user = context;
+    assert_ptr_equal(user->call, call);
+    send_left(user);
 }
 
 static void
@@ -215,20 +232,30 @@ receive_preface(struct rig *rig, int link)
     assert_string_equal(text, HTTP2_PREFACE);
 }
 
-/* Skips frames until one of that type and stream, and returns the number at `at` in it. */
+/* Skips frames until one of that type and stream; returns the size of its payload. */
+static size_t
+receive_any(struct rig *rig, int link, uint8_t head[FRAME_HEAD_BYTES], uint8_t payload[FRAME_MAX],
+            uint8_t type, int32_t id)
+{
+    size_t bytes;
+    int32_t reported;
+    receive_preface(rig, link);
+    do {
+        assert_true(receive(rig, link, head, FRAME_HEAD_BYTES));
+        bytes = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
+        assert_true(bytes <= FRAME_MAX && receive(rig, link, payload, bytes));
+        reported = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
+    } while (head[3] != type || reported != id);
+    return bytes;
+}
+
+/* Likewise; returns the number at `at` in it. */
 static uint32_t
 receive_frame(struct rig *rig, int link, uint8_t type, int32_t id, size_t at)
 {
     uint8_t head[FRAME_HEAD_BYTES];
     uint8_t payload[FRAME_MAX] = {0};
-    int32_t reported;
-    receive_preface(rig, link);
-    do {
-        assert_true(receive(rig, link, head, sizeof(head)));
-        size_t bytes = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
-        assert_true(bytes <= sizeof(payload) && receive(rig, link, payload, bytes));
-        reported = head[5] << 24 | head[6] << 16 | head[7] << 8 | head[8];
-    } while (head[3] != type || reported != id);
+    (void)receive_any(rig, link, head, payload, type, id);
     const uint8_t *number = payload + at;
     return (uint32_t)(number[0] << 24 | number[1] << 16 | number[2] << 8 | number[3]);
 }
@@ -692,6 +719,30 @@ TEST_CASE_WITH(test_data_after_the_end, setup, teardown)
     assert_int_equal(users[0].bytes, 5);
     assert_string_equal(users[0].status, "3");
     assert_int_equal(receive_frame(rig, 0, NGHTTP2_GOAWAY, 0, 4), NGHTTP2_STREAM_CLOSED);
+}
+
+/* A request goes on from on_writable, up to its end. */
+TEST_CASE_WITH(test_request_as_the_server_takes_it, setup, teardown)
+{
+    enum { REQUEST_BYTES = 1 << 20 };
+    struct rig *rig = *state;
+    struct call_user user = {.left = REQUEST_BYTES};
+    struct bytes out = {0};
+    uint8_t head[FRAME_HEAD_BYTES];
+    uint8_t payload[FRAME_MAX];
+    size_t got = 0;
+    start(rig, &user);
+    send_left(&user);
+    assert_int_equal(user.left, REQUEST_BYTES - HTTP_HIGH_WATER_BYTES); /* nine bytes more wait */
+    take_link(rig);
+    put_setting(&out, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 2 * REQUEST_BYTES);
+    put_number(&out, NGHTTP2_WINDOW_UPDATE, 0, 2 * REQUEST_BYTES, 0);
+    say(rig, 0, &out);
+    do
+        got += receive_any(rig, 0, head, payload, NGHTTP2_DATA, 1);
+    while ((head[4] & NGHTTP2_FLAG_END_STREAM) == 0);
+    assert_int_equal(got, REQUEST_BYTES + 9);
+    http2_call_cancel(user.call);
 }
 
 /* A paused answer fills its stream's window, and no more; others go on. */

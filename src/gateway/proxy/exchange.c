@@ -46,8 +46,8 @@ exchange_begin(struct llm_proxy *proxy, struct http_request *request, struct api
     exchange->method = NULL;
     exchange->stream = NULL;
     exchange->timer = NULL;
-    exchange->whole_bytes = 0;
-    exchange->has_ended = false;
+    exchange->whole_bytes = exchange->sent_bytes = exchange->part_bytes = 0;
+    exchange->has_ended = exchange->is_paused = false;
     exchange->sent_model = NULL;
     const char *id = http_request_header(request, "x-request-id");
     if (id != NULL && *id != '\0' && strlen(id) < sizeof(exchange->id))

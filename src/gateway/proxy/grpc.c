@@ -19,7 +19,6 @@
 #include "gateway/proxy/internal.h"
 #include "gateway/scan/load_report.h"
 #include "gateway/scan/oip_call.h"
-#include "wire/wire.h"
 
 enum { FIELDS_PASSED_MAX = 120, PACE_BYTES = 64 << 10 };
 
@@ -78,52 +77,6 @@ put_timeout(char text[16], int64_t left_ns)
                  (int)(left_ns / NS_PER_S < NUMBER_MAX ? left_ns / NS_PER_S : NUMBER_MAX));
 }
 
-/* ---- messages to the server ---- */
-
-/* `at`: of the message's frame in the body. */
-static enum http_flow
-send_message(struct exchange *exchange, size_t at, size_t bytes)
-{
-    const char *frame = exchange->body + at;
-    struct bytes out = {0};
-    if (exchange->sent_model == NULL)
-        return http2_call_send(exchange->stream, frame, GRPC_FRAME_BYTES + bytes);
-    oip_put_renamed(&out, frame + GRPC_FRAME_BYTES, bytes, exchange->sent_model);
-    CHECK(!out.failed);
-    enum http_flow flow = http2_call_send(exchange->stream, out.data, out.used);
-    bytes_fini(&out);
-    return flow;
-}
-
-static void
-send_kept(struct exchange *exchange)
-{
-    size_t bytes;
-    enum http_flow flow = HTTP_GO_ON;
-    for (size_t at = 0; at < exchange->whole_bytes; at += GRPC_FRAME_BYTES + bytes) {
-        CHECK(grpc_scan_frame(exchange->body + at, exchange->whole_bytes - at, SIZE_MAX, &bytes) ==
-              GRPC_SCAN_WHOLE);
-        flow = send_message(exchange, at, bytes);
-    }
-    if (exchange->has_ended)
-        http2_call_send_end(exchange->stream);
-    else if (flow == HTTP_WAIT)
-        http_request_pause(exchange->request);
-}
-
-/* They need not be sent again. */
-static void
-forget_messages(struct exchange *exchange)
-{
-    size_t rest = exchange->body_bytes - exchange->whole_bytes;
-    if (rest == 0)
-        exchange_forget_body(exchange);
-    else if (exchange->whole_bytes > 0) /* else each piece of a message would move all before it */
-        memmove(exchange->body, exchange->body + exchange->whole_bytes, rest);
-    exchange->body_bytes = rest;
-    exchange->whole_bytes = 0;
-}
-
 /* ---- messages from the client ---- */
 
 static void
@@ -153,11 +106,6 @@ take_message(struct exchange *exchange, size_t bytes)
     if (exchange->model != gateway_name_hash(name.text, name.text_bytes) ||
         known > name.text_bytes || memcmp(exchange->model_name, name.text, known) != 0)
         return "all messages of a stream must name the same model: open another for the other";
-    if (exchange->stream != NULL &&
-        send_message(exchange, exchange->whole_bytes, bytes) == HTTP_WAIT) {
-        exchange->proxy->counters[PROXY_PAUSED]++;
-        http_request_pause(exchange->request);
-    }
     exchange->whole_bytes += GRPC_FRAME_BYTES + bytes;
     return NULL;
 }
@@ -174,15 +122,15 @@ take_messages(struct exchange *exchange)
                                                        exchange->body_bytes - exchange->whole_bytes,
                                                        max, &bytes)) == GRPC_SCAN_WHOLE)
         mistake = take_message(exchange, bytes);
-    if (exchange->state == EXCHANGE_STARTED)
-        forget_messages(exchange);
+    if (exchange->stream != NULL && mistake == NULL)
+        grpc_send_more(exchange);
     if (mistake != NULL)
         refuse(exchange, 400, mistake);
     else if (found == GRPC_SCAN_COMPRESSED)
         refuse(exchange, 415, "messages must not be compressed");
     else if (found == GRPC_SCAN_LARGE)
         refuse(exchange, 413, "the message is larger than body_mib_max allows");
-    else if (exchange->whole_bytes > max + GRPC_FRAME_BYTES)
+    else if (exchange->state != EXCHANGE_STARTED && exchange->whole_bytes > max + GRPC_FRAME_BYTES)
         refuse(exchange, 413, "the server has answered none of as many messages as may be kept");
     else
         return true;
@@ -212,7 +160,7 @@ on_body_end(struct http_request *request)
     else if (is_reading)
         place(exchange);
     else if (exchange->stream != NULL)
-        http2_call_send_end(exchange->stream);
+        grpc_send_more(exchange);
 }
 
 void
@@ -244,9 +192,8 @@ grpc_begin(struct exchange *exchange, const struct oip_call *method)
 static void
 on_room(void *context, struct http2_call *call)
 {
-    const struct exchange *exchange = context;
     (void)call;
-    http_request_resume(exchange->request);
+    grpc_send_more(context);
 }
 
 static void
@@ -291,7 +238,7 @@ begin_answer(struct exchange *exchange, const struct http2_call *call)
     struct load_report report;
     struct http_header headers[HEADERS_MAX] = {{"x-request-id", exchange->id}};
     forward_started(exchange, read_report(call, HTTP2_HEAD, &report));
-    forget_messages(exchange);
+    grpc_forget_sent(exchange);
     http_answer_begin(exchange->request, 200, headers, passed(call, HTTP2_HEAD, headers, 1),
                       on_writable);
 }
@@ -406,7 +353,7 @@ start_call(struct exchange *exchange)
                      .idle_ns = settings->idle_timeout_ms * NS_PER_MS,
                      .total_ns = left_ns > 1 ? left_ns : 1}};
     exchange->stream = http2_call_start(exchange->grpc_target, &call, &handler, exchange);
-    send_kept(exchange);
+    grpc_send_anew(exchange);
 }
 
 static void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The proxy's parts: proxy.c takes requests, exchange.c is their memory, forward.c carries one to a
- * server and its answer back, grpc.c does the same for gRPC, openai.c writes answers of our own,
- * account.c counts and logs them.
+ * server and its answer back, grpc.c does the same for gRPC, whose messages grpc_send.c sends,
+ * openai.c writes answers of our own, account.c counts and logs them.
  *
  *     READING -> PLACED -> STARTED -> (free), or (free) from each
  *
@@ -18,6 +18,7 @@
 #include "gateway/proxy/keys.h"
 #include "gateway/proxy/openai.h"
 #include "gateway/proxy/proxy.h"
+#include "gateway/scan/oip_call.h"
 #include "gateway/scan/usage.h"
 #include "http/client.h"
 #include "http/http2_client.h"
@@ -88,11 +89,15 @@ struct exchange {
     const struct oip_call *method; /* NULL: it is no such call */
     struct http2_call *stream;     /* in place of `call` */
     struct http_target *grpc_target;
-    struct loop_timer *timer; /* NULL: not needed yet */
-    int64_t deadline_ns;      /* the client's */
-    size_t whole_bytes;       /* of the body: messages that are whole */
-    bool has_ended;           /* the client sends no more of them */
-    char *sent_model;         /* its name for the endpoint; NULL: as it came */
+    struct loop_timer *timer;  /* NULL: not needed yet */
+    int64_t deadline_ns;       /* the client's */
+    size_t whole_bytes;        /* of the body: messages that are whole */
+    size_t sent_bytes;         /* of these, sent to the server of this try */
+    size_t part_bytes;         /* of the next one's frame, as the server gets it */
+    struct oip_name sent_name; /* of that one: only its place holds */
+    bool is_paused;            /* the client, while the server takes no more */
+    bool has_ended;            /* the client sends no more of them */
+    char *sent_model;          /* its name for the endpoint; NULL: as it came */
 
     struct api_key *key; /* NULL: none is asked for */
     uint64_t used;       /* tokens that it is charged */
@@ -185,6 +190,15 @@ void grpc_break_off(struct http_request *request, const struct openai_error *err
 
 void grpc_begin(struct exchange *exchange, const struct oip_call *method);
 void grpc_send_to(struct exchange *exchange, const struct endpoint_send *send);
+
+/* ---- grpc_send.c ---- */
+
+/* Sends what the server takes of the messages that are whole, and the end behind the last. */
+void grpc_send_more(struct exchange *exchange);
+/* The stream is another: begins with the first message that is kept. */
+void grpc_send_anew(struct exchange *exchange);
+/* Messages that were sent need not be kept. */
+void grpc_forget_sent(struct exchange *exchange);
 
 /* ---- forward.c ---- */
 

@@ -67,22 +67,21 @@ oip_scan_name(const void *message, size_t bytes, struct oip_name *name)
 }
 
 void
-oip_put_renamed(struct bytes *out, const void *message, size_t bytes, const char *model)
+oip_rename(struct oip_frame *frame, const void *message, size_t bytes, const struct oip_name *name,
+           const char *model)
 {
     const char *start = message;
-    struct oip_name name;
-    unsigned char prefix[GRPC_FRAME_BYTES];
-    unsigned char head[WIRE_HEAD_BYTES_MAX];
+    size_t end = name->field_at + name->field_bytes;
     size_t model_bytes = strlen(model);
-    size_t head_bytes = wire_put_head(head, 1, model_bytes);
-    CHECK(oip_scan_name(message, bytes, &name) == NULL);
-    size_t end = name.field_at + name.field_bytes;
-    grpc_put_prefix(prefix, bytes - name.field_bytes + head_bytes + model_bytes);
-    bytes_put(out, prefix, sizeof(prefix));
-    bytes_put(out, start, name.field_at);
-    bytes_put(out, head, head_bytes);
-    bytes_put(out, model, model_bytes);
-    bytes_put(out, start + end, bytes - end);
+    size_t head_bytes = wire_put_head(frame->head, 1, model_bytes);
+    size_t renamed_bytes = bytes - name->field_bytes + head_bytes + model_bytes;
+    grpc_put_prefix(frame->prefix, renamed_bytes);
+    frame->bytes = sizeof(frame->prefix) + renamed_bytes;
+    frame->pieces[0] = (struct oip_piece){frame->prefix, sizeof(frame->prefix)};
+    frame->pieces[1] = (struct oip_piece){start, name->field_at};
+    frame->pieces[2] = (struct oip_piece){frame->head, head_bytes};
+    frame->pieces[3] = (struct oip_piece){model, model_bytes};
+    frame->pieces[4] = (struct oip_piece){start + end, bytes - end};
 }
 
 bool

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/bytes.h"
+#include "wire/wire.h"
 
 enum { GRPC_FRAME_BYTES = 5 }; /* before each message */
 
@@ -32,8 +32,20 @@ struct oip_name {
 /* Finds field 1, a text, of a message that lies in one piece. Returns NULL or the mistake. */
 const char *oip_scan_name(const void *message, size_t bytes, struct oip_name *name);
 
-/* Appends the frame of the same message with another name; `message` was found to have one. */
-void oip_put_renamed(struct bytes *out, const void *message, size_t bytes, const char *model);
+/* A frame in pieces, which refer to the message and the name that it was made of, and to itself. */
+struct oip_frame {
+    unsigned char prefix[GRPC_FRAME_BYTES];
+    unsigned char head[WIRE_HEAD_BYTES_MAX];
+    size_t bytes;
+    struct oip_piece {
+        const void *at;
+        size_t bytes;
+    } pieces[5];
+};
+
+/* Frames the same message with another name in the place of that which was found. */
+void oip_rename(struct oip_frame *frame, const void *message, size_t bytes,
+                const struct oip_name *name, const char *model);
 
 /* Reads a grpc-timeout, such as "250m". False: it is none. */
 bool grpc_read_timeout(const char *text, int64_t *timeout_ns);
