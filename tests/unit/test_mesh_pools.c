@@ -355,6 +355,27 @@ TEST_CASE(test_call_waits_for_the_runtime_of_its_pool)
     assert_seen("serve 3 x0", 1);
 }
 
+/* D4: the other node has a runtime, but for 5 s none that takes the model. */
+TEST_CASE(test_drain_does_not_wait_for_a_pool_without_runtime)
+{
+    const struct mesh_figures bare = {.capacity_units = 1000, .full = true};
+    const struct mesh_figures roomy = {.capacity_units = 1000, .free_units = 900};
+    use("x0");
+    second_pool_is("other", bare);
+    tick(60000);
+    second_pool_is("other", roomy);
+    tick(60000);
+    second_pool_is("other", bare); /* the 5 s begin anew */
+    begin();
+    drain();
+    tick(3000);
+    second_pool_is("other", bare);
+    tick(1999);
+    assert_int_equal(mesh_state(mesh, "x0"), MESH_STATE_LOADED);
+    tick(1);
+    assert_seen("unload x0", 1);
+}
+
 /* A type without constraint needs the pool that takes it. */
 TEST_CASE(test_a_pool_is_needed_for_its_types)
 {

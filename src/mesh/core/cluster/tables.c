@@ -29,9 +29,10 @@ static void
 drop_pools(struct instance *instance)
 {
     free(instance->pool_names);
-    free(instance->pool_figures);
+    free(instance->pools);
     instance->pool_names = NULL;
-    instance->pool_figures = NULL;
+    instance->pools = NULL;
+    instance->pool_count = 0;
 }
 
 void
@@ -351,11 +352,18 @@ figures_judge(struct mesh_figures figures)
 static void
 tables_notify_figures(struct instance *instance, const struct mesh_figures *figures, int64_t now_ms)
 {
-    bool was_bare = instance_is_bare(instance);
+    if (!figures_are_bare(&instance->figures))
+        instance->bare_ms = now_ms;
     instance->figures = figures_judge(*figures);
     instance->pending_units = 0; /* P5 */
-    if (!was_bare)
-        instance->bare_ms = now_ms;
+}
+
+static void
+set_pool(struct instance_pool *pool, const struct mesh_figures *figures, int64_t now_ms)
+{
+    if (!figures_are_bare(&pool->figures))
+        pool->bare_ms = now_ms;
+    pool->figures = figures_judge(*figures);
 }
 
 void
@@ -370,21 +378,27 @@ tables_notify_reply(struct instance *instance, const struct core_model *model,
         model == NULL ? POOL_UNNAMED : pool_names_find(instance->pool_names, model->pool_name);
     if (pool == POOL_UNNAMED)
         return;
-    instance->pool_figures[pool] = figures_judge(*figures);
+    set_pool(&instance->pools[pool], figures, now_ms);
     instance->pending_units = 0; /* P5 */
 }
 
+/* A process has the same pools in all of its records. */
 static void
-set_pools(struct instance *instance, const struct mesh_instance *record)
+set_pools(struct instance *instance, const struct mesh_instance *record, int64_t now_ms)
 {
-    drop_pools(instance);
+    if (instance->pool_count != record->pool_count)
+        drop_pools(instance);
     if (record->pool_count == 0)
         return;
+    if (instance->pools == NULL) {
+        instance->pools = calloc(record->pool_count, sizeof(*instance->pools));
+        CHECK(instance->pools != NULL);
+        instance->pool_count = record->pool_count;
+    }
+    free(instance->pool_names);
     instance->pool_names = pool_names_create(record->pool_types, record->pool_count);
-    instance->pool_figures =
-        scratch_copy(record->pool_figures, record->pool_count * sizeof(*record->pool_figures));
     for (uint32_t i = 0; i < record->pool_count; i++)
-        instance->pool_figures[i] = figures_judge(instance->pool_figures[i]);
+        set_pool(&instance->pools[i], &record->pool_figures[i], now_ms);
 }
 
 bool
@@ -414,7 +428,7 @@ tables_put_instance(struct tables *tables, const struct mesh_instance *record, i
     instance->version = record->version;
     tables_notify_figures(instance, &record->figures, now_ms);
     if (at != INSTANCE_SELF) /* its own are known better */
-        set_pools(instance, record);
+        set_pools(instance, record, now_ms);
     set_labels(tables, instance, record->labels);
     set_generation(tables, instance, record, now_ms);
     instance->draining = record->draining;

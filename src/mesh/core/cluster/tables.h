@@ -64,6 +64,12 @@ struct core_model {
     struct core_place few[PLACES_INLINE];
 };
 
+/* One of several pools of another instance (K6). */
+struct instance_pool {
+    struct mesh_figures figures;
+    int64_t bare_ms; /* now_ms of the first figures without a runtime */
+};
+
 struct instance {
     uint64_t session; /* 0: its key does not exist */
     uint64_t revision;
@@ -73,8 +79,9 @@ struct instance {
     int64_t unreachable_until_ms;
     struct mesh_figures figures;
     struct pool_names *pool_names; /* K6, of another instance; this and the next NULL: one pool */
-    struct mesh_figures *pool_figures;
-    int64_t bare_ms;          /* now_ms of the first figures without a runtime */
+    struct instance_pool *pools;
+    uint32_t pool_count;
+    int64_t bare_ms;          /* as of a pool */
     uint64_t pending_units;   /* loads sent there since its last figures (P5) */
     int64_t refused_until_ms; /* R14 */
     uint64_t preload_units;   /* still available there for loads in advance, in free room (G3) */
@@ -209,7 +216,7 @@ static inline const struct mesh_figures *
 figures_for(const struct instance *instance, const struct core_model *model)
 {
     uint32_t pool = pool_names_find(instance->pool_names, model->pool_name);
-    return pool == POOL_UNNAMED ? &instance->figures : &instance->pool_figures[pool];
+    return pool == POOL_UNNAMED ? &instance->figures : &instance->pools[pool].figures;
 }
 
 /* Returns true for an instance or a pool without a runtime: neither room nor anything to evict. */
@@ -220,10 +227,15 @@ figures_are_bare(const struct mesh_figures *figures)
            figures->loading == 0;
 }
 
-static inline bool
-instance_is_bare(const struct instance *instance)
+/* Since when the pool that takes the model, otherwise the instance, has had no runtime, in now_ms;
+ * INT64_MAX: it has one. */
+static inline int64_t
+bare_since_ms(const struct instance *instance, const struct core_model *model)
 {
-    return figures_are_bare(&instance->figures);
+    uint32_t pool = pool_names_find(instance->pool_names, model->pool_name);
+    if (!figures_are_bare(figures_for(instance, model)))
+        return INT64_MAX;
+    return pool == POOL_UNNAMED ? instance->bare_ms : instance->pools[pool].bare_ms;
 }
 
 /* A place counts if its instance's key exists and the place is not older than its process. */

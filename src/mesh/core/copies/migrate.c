@@ -61,12 +61,12 @@ may_take(const struct mesh *mesh, const struct core_entry *entry, const struct t
     if (number == INSTANCE_SELF || instance->session == 0 || instance->draining ||
         !types_allow(rule, instance->labels))
         return false;
-    uint64_t capacity = figures_for(instance, &mesh->tables.models[entry->model])->capacity_units;
+    const struct core_model *model = &mesh->tables.models[entry->model];
+    uint64_t capacity = figures_for(instance, model)->capacity_units;
     if ((capacity != 0 && capacity < entry->units) ||
-        (instance_is_bare(instance) && mesh->now_ms - instance->bare_ms >= BARE_MS_MAX))
+        bare_since_ms(instance, model) <= mesh->now_ms - BARE_MS_MAX)
         return false;
-    const struct core_place *place =
-        model_place(&mesh->tables.models[entry->model], (uint16_t)number);
+    const struct core_place *place = model_place(model, (uint16_t)number);
     return place == NULL || place->kind != MESH_PLACE_FAILED ||
            !failure_is_fresh(place->since_ms, mesh->wall_ms, mesh->config.failure_fresh_ms);
 }
