@@ -122,7 +122,7 @@ put_predictor(struct figure_table *table, const struct shown_object *shown)
 static void
 put_nodes(struct figure_table *table, const struct shown_object *shown)
 {
-    static const char *const idle[] = {"Unable", "Busy", "Idle", ""};
+    static const char *const idle[] = {"Unable", "Able", "Busy", "Idle", ""};
     size_t i;
     size_t ready = 0;
     size_t running = 0;

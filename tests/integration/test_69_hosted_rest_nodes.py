@@ -11,8 +11,8 @@ import time
 import grpc
 
 from shoal_fixture import free_port, main, wait_until
-from shoal_hosting import Resting, container, host, processes, runtime
-from shoal_meshes import Etcd
+from shoal_hosting import PROGRAM, Resting, container, host, processes, runtime
+from shoal_meshes import Etcd, mesh_node
 from shoal_registry import Registrar
 
 WAKE_MS = 8000  # a node looks every second
@@ -61,14 +61,16 @@ class TestTwoNodes(Resting):
         self.wait_state("sorter", "Starting")
         self.enterContext(host("node-2", **of_mesh))
         self.at.wait_log("runtime_ended runtime=sorter .*another node may run it")
-        wait_until(lambda: "state" in self.nodes("sorter").get("node-2", {}), "the other node to take it")
+        wait_until(lambda: self.nodes("sorter").get("node-2", {}).get("state", "Able") != "Able",
+                   "the other node to take it")
         self.open.touch()
         self.wait_state("sorter", "Ready", node="node-2")
         wait_until(lambda: self.call_model("m").exception() is None, "an answer")
 
 
-    def test_one_that_cannot_wake_stays_if_no_other_node_is_free(self):
-        """The other node has a replica, too. A third one, which is free, can take this one's."""
+    def test_one_that_cannot_wake_stays_if_no_other_node_can_run_it(self):
+        """One has a replica, too, one lacks the image, and one runs no runtimes. Another one takes the
+        replica."""
         etcd = self.enterContext(Etcd())
         of_mesh = {"store": f"etcd:{etcd.url}", "service": "test", "peers": ["127.0.0.1:0"],
                    "wake_timeout_ms": WAKE_MS}
@@ -78,12 +80,15 @@ class TestTwoNodes(Resting):
         self.open.unlink()
         self.enterContext(host("node-2", **of_mesh))
         wait_until(lambda: "state" in self.nodes("sorter").get("node-2", {}), "the other node to have it")
+        self.enterContext(host("unable", images={"other": PROGRAM}, **of_mesh))
+        self.wait_state("sorter", "Unable", node="unable")
+        self.enterContext(mesh_node(etcd, "other")).wait_log("mesh_session_begun")
         self.registrar.register("m", kind="mt:sort")
         wait_until(lambda: self.rests() == (1, 1), "it to wake")
         late = time.monotonic() + WAKE_MS / 1000 + 3
         wait_until(lambda: time.monotonic() > late, "it to be late")
         self.assertNotIn("runtime_ended", self.at.stderr)
-        self.enterContext(host("node-3", **of_mesh))
+        self.enterContext(host("able", **of_mesh))
         self.at.wait_log("runtime_ended runtime=sorter .*another node may run it")
 
 

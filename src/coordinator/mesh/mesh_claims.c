@@ -24,7 +24,10 @@ mesh_claims_label(enum manifest_kind kind, const char *runtime)
 /* ---- counting ---- */
 
 struct claim_count {
+    struct serving_leader *leader;
     const char *instance;
+    enum manifest_kind kind;
+    const char *runtime;
     const char *label;
     int64_t start_ms; /* this node's; INT64_MAX: it has no record yet */
     struct mesh_claims *claims;
@@ -43,13 +46,14 @@ has_label(const char *labels, const char *label)
     return false;
 }
 
-/* It runs no runtime, or one that rests and would make way. */
+/* It can run this runtime, and runs none or one that rests and would make way. */
 static bool
-is_free(const struct mesh_instance *instance)
+is_free(const struct claim_count *count, const struct mesh_instance *instance)
 {
     bool claims = strncmp(instance->labels, CLAIM, strlen(CLAIM)) == 0 ||
                   strstr(instance->labels, "," CLAIM) != NULL;
-    return !instance->draining && (!claims || has_label(instance->labels, SERVING_LABEL_RESTS));
+    return !instance->draining && (!claims || has_label(instance->labels, SERVING_LABEL_RESTS)) &&
+           serving_can_run(count->leader, instance->id, count->kind, count->runtime);
 }
 
 /* Called under the runner's lock, as the next one. */
@@ -69,7 +73,7 @@ count_one(void *context, const struct mesh_instance *instance)
     if (order == 0)
         return;
     if (!has_label(instance->labels, count->label)) {
-        count->claims->free += is_free(instance);
+        count->claims->free += is_free(count, instance);
         return;
     }
     count->claims->others++;
@@ -88,11 +92,18 @@ visit(struct mesh_runner *runner, struct claim_count *count,
 }
 
 void
-mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *label,
-                  struct mesh_claims *claims)
+mesh_claims_count(struct mesh_runner *runner, struct serving_leader *leader, const char *instance,
+                  enum manifest_kind kind, const char *runtime, struct mesh_claims *claims)
 {
     struct claim_count count = {
-        .instance = instance, .label = label, .start_ms = INT64_MAX, .claims = claims};
+        .leader = leader,
+        .instance = instance,
+        .kind = kind,
+        .runtime = runtime,
+        .label = mesh_claims_label(kind, runtime),
+        .start_ms = INT64_MAX,
+        .claims = claims,
+    };
     claims->others = claims->before = claims->free = 0;
     visit(runner, &count, find_own);
     visit(runner, &count, count_one);

@@ -17,14 +17,15 @@ struct mesh_claims {
     uint64_t wanted; /* replicas */
     uint64_t others; /* nodes that claim it besides this one */
     uint64_t before; /* those of them that started earlier */
-    uint64_t free;   /* nodes that could take it: they run nothing, or what rests */
+    uint64_t free;   /* nodes that can run it, and run nothing or what rests */
 };
 
 /* The label of a node that claims a runtime. Valid until the next call. */
 const char *mesh_claims_label(enum manifest_kind kind, const char *runtime);
 
 /* Sets all but `wanted`. */
-void mesh_claims_count(struct mesh_runner *runner, const char *instance, const char *label,
+void mesh_claims_count(struct mesh_runner *runner, struct serving_leader *leader,
+                       const char *instance, enum manifest_kind kind, const char *runtime,
                        struct mesh_claims *claims);
 
 /* Returns whether one more node is to run it. */

@@ -278,6 +278,21 @@ look_at_containers(const struct mesh_hosting *hosting, struct supervisor_view *v
         supervisor_look(hosting->supervisor, view);
 }
 
+static bool
+is_late(const struct mesh_hosting *hosting, const struct hosting_candidate *one)
+{
+    return hosting->late_label != NULL && clock_now_ns() < hosting->late_until_ns &&
+           strcmp(hosting->late_label, mesh_claims_label(one->kind, one->plan.name)) == 0;
+}
+
+/* A runtime that wakes in vain elsewhere may come here. */
+static bool
+is_free_for(const struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
+{
+    return serving_grace_ns(hosting->options.leader) != TIME_NEVER_NS &&
+           (!has_runtime(hosting) || hosting->rest != REST_NONE) && !is_late(hosting, candidate);
+}
+
 static void
 notify_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *candidate)
 {
@@ -300,6 +315,8 @@ notify_candidate(struct mesh_hosting *hosting, const struct hosting_candidate *c
         snprintf(text, sizeof(text), "a node runs one runtime, and this one runs \"%s\"",
                  hosting->plan.name);
         reported = (struct hosting_state){"Busy", text, 0};
+    } else if (is_free_for(hosting, candidate)) {
+        reported = (struct hosting_state){"Able", "this node can run it if another one cannot", 0};
     }
     notify(hosting, candidate->kind, candidate->plan.name, &reported);
 }
@@ -441,8 +458,9 @@ count_claims(struct hosting_candidates *all)
     for (size_t i = 0; i < all->count; i++) {
         struct hosting_candidate *one = &all->items[i];
         one->claims.wanted = one->plan.replicas != UINT64_MAX ? one->plan.replicas : usual;
-        mesh_claims_count(hosting->options.runner, hosting->options.config->mesh.instance,
-                          mesh_claims_label(one->kind, one->plan.name), &one->claims);
+        mesh_claims_count(hosting->options.runner, hosting->options.leader,
+                          hosting->options.config->mesh.instance, one->kind, one->plan.name,
+                          &one->claims);
         one->is_missed = one->claims.others == 0 &&
                          serving_grace_ns(hosting->options.leader) != TIME_NEVER_NS &&
                          is_needed(hosting, &one->plan);
@@ -461,13 +479,6 @@ is_better(const struct hosting_candidate *one, const struct hosting_candidate *o
     if (one->plan.preference != other->plan.preference)
         return one->plan.preference > other->plan.preference;
     return strcmp(one->plan.name, other->plan.name) < 0;
-}
-
-static bool
-is_late(const struct mesh_hosting *hosting, const struct hosting_candidate *one)
-{
-    return hosting->late_label != NULL && clock_now_ns() < hosting->late_until_ns &&
-           strcmp(hosting->late_label, mesh_claims_label(one->kind, one->plan.name)) == 0;
 }
 
 static void

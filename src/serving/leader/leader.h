@@ -96,6 +96,9 @@ int64_t serving_grace_ns(struct serving_leader *leader);
 /* Publishes this node's report on a runtime, a JSON object or "", if it has changed. */
 void serving_report(struct serving_leader *leader, const char *node, enum manifest_kind kind,
                     const char *runtime, const char *json);
+/* Returns whether a node's report says that it can run a runtime, and does not. */
+bool serving_can_run(struct serving_leader *leader, const char *node, enum manifest_kind kind,
+                     const char *runtime);
 
 /* ---- looking ---- */
 

@@ -179,6 +179,17 @@ serving_report(struct serving_leader *leader, const char *node, enum manifest_ki
     free(id);
 }
 
+bool
+serving_can_run(struct serving_leader *leader, const char *node, enum manifest_kind kind,
+                const char *runtime)
+{
+    char *id = must_format("%s/%s" MARK "%s", manifest_kind_name(kind), runtime, node);
+    const struct leader_report *reported = find(leader, id);
+    free(id);
+    return reported != NULL && (strstr(reported->json, "\"state\":\"Able\"") != NULL ||
+                                strstr(reported->json, "\"state\":\"Busy\"") != NULL);
+}
+
 /* ---- what is left behind ---- */
 
 struct node_search {
