@@ -154,6 +154,8 @@ TEST_CASE(test_vanished_copy_is_loaded_again)
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
     assert_seen("answer", 0); /* they wait for the call that is still in the runtime (R12) */
     end_call(2, MESH_END_UNREACHABLE, 0);
+    assert_seen("answer", 0); /* and then for the runtime (R14) */
+    tick(5000);
     assert_seen("answer", 3);
 }
 

@@ -319,6 +319,7 @@ TEST_CASE(test_sync_register_evicts_idle_models)
 TEST_CASE(test_sync_register_returns_the_failure)
 {
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    tick(5000); /* it does not return */
     instance("broken", 900);
     const struct rig_reply *reply =
         order(REGISTER("late", "t", .path = "p", .load_now = true, .sync = true));

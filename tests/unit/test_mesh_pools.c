@@ -137,6 +137,7 @@ TEST_CASE(test_one_runtime_is_lost)
     assert_seen("serve 1 m0", 1);
     end_call(1, MESH_END_OK, 0);
     use("m1");
+    tick(5000); /* the runtime does not return */
     call_as(2, "x0", MESH_HOP_ENTRY);
     assert_seen("answer 2 failed", 1);
     instance("other", 900); /* has room for it */

@@ -214,8 +214,11 @@ TEST_CASE(test_unreachable_copy_is_not_lack_of_room)
     put("m1", "");
     call_as(1, "m1", MESH_HOP_ENTRY);
     end_call(1, MESH_END_UNREACHABLE, 0);
+    tick(1000); /* R12: it is tried again */
+    end_call(1, MESH_END_UNREACHABLE, 0);
     assert_seen("answer 1 failed", 1);
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    tick(5000);
     instance("other", 0);
     put("m2", "other:loaded");
     call_as(2, "m2", MESH_HOP_ENTRY);
@@ -554,6 +557,7 @@ TEST_CASE(test_call_waits_for_a_resting_runtime)
 {
     put("m1", "");
     step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    tick(5000); /* it does not return by itself */
     instance_with((struct mesh_instance){
         .id = "self", .session = session, .figures = {.capacity_units = 1000, .full = true}});
     call_as(1, "m1", MESH_HOP_ENTRY);

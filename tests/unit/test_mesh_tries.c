@@ -125,6 +125,81 @@ TEST_CASE(test_call_waits_for_the_only_runtime)
     assert_seen("forward 1 m1 other hit", 1);
 }
 
+static void
+runtime_comes(void)
+{
+    step((struct mesh_event){.kind = MESH_RUNTIME,
+                             .runtime = {.capacity_bytes = UINT64_C(1000) * UNIT,
+                                         .default_bytes = UINT64_C(100) * UNIT,
+                                         .loaders = 1,
+                                         .load_timeout_ms = 90000}});
+}
+
+/* This node alone may hold m1, has it, and its runtime refuses a call. */
+static void
+refuse_here(void)
+{
+    put("m1", "");
+    load_here("m1");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    begin();
+    end_call(1, MESH_END_UNREACHABLE, 0);
+}
+
+TEST_CASE(test_refusal_of_this_nodes_runtime_ends_a_call)
+{
+    refuse_here();
+    tick(400); /* too soon */
+    assert_seen("serve", 0);
+    tick(1000);
+    assert_seen("serve 1 m1", 1);
+    end_call(1, MESH_END_UNREACHABLE, 0);
+    assert_seen("answer 1 failed", 1);
+    step((struct mesh_event){.kind = MESH_CALL,
+                             .call = {.call = 2, .model = "m1", .deadline_ms = now_ms + 2500}});
+    end_call(2, MESH_END_UNREACHABLE, 0); /* it has little time */
+    assert_seen("answer 2 failed", 1);
+}
+
+/* The runtime was ending. Another node loads the model as soon as it can. */
+TEST_CASE(test_call_outlives_this_nodes_runtime)
+{
+    refuse_here();
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    tick(4000);
+    assert_seen("answer", 0);
+    instance("other", 500);
+    assert_seen("forward 1 m1 other load", 1);
+    assert_seen("forward 2 m1 other load", 1);
+}
+
+TEST_CASE(test_call_waits_for_this_nodes_runtime)
+{
+    refuse_here();
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    tick(4000);
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    runtime_comes();
+    assert_seen("serve 1 m1", 1);
+    assert_seen("serve 2 m1", 1);
+}
+
+/* Not longer than it takes to start one that has crashed. */
+TEST_CASE(test_call_waits_no_longer_for_a_lost_runtime)
+{
+    refuse_here();
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST});
+    tick(4000);
+    step((struct mesh_event){.kind = MESH_RUNTIME_LOST}); /* it is told again */
+    tick(999);
+    assert_seen("answer", 0);
+    tick(1);
+    assert_seen("answer 1 failed", 1);
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    assert_seen("answer 2 failed", 1);
+}
+
 /* The node could not serve, without its runtime having been asked. */
 TEST_CASE(test_call_waits_for_the_only_node)
 {

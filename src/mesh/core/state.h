@@ -26,6 +26,7 @@ enum {
     UNREACHABLE_MS = 2000, /* how long a peer that did not answer is the last choice */
     HOP_MS = 5,            /* R10 */
     REFUSED_MS = 250,      /* R14: how long waiting calls avoid a node that refused a load */
+    RETURN_MS = 5000,      /* D4, R14: a lost runtime may return within this time */
 };
 
 /* The extent of the view from etcd. */

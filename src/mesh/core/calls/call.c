@@ -463,6 +463,15 @@ call_on_cancelled(struct mesh *mesh, uint32_t number)
     call_finish(mesh, number);
 }
 
+/* R12: as in `struct tried`. */
+static bool
+is_reported(bool served, enum mesh_list which, const struct mesh_event *event)
+{
+    if (served)
+        return event->tried.end == MESH_END_UNREACHABLE;
+    return which == MESH_LIST_HIT ? event->tried.reported : event->tried.end == MESH_END_FAILED;
+}
+
 /* Notes the result of a try that did not answer the call. */
 static void
 learn(struct mesh *mesh, struct core_call *call, const struct mesh_event *event)
@@ -475,8 +484,9 @@ learn(struct mesh *mesh, struct core_call *call, const struct mesh_event *event)
     uint8_t count = call->tried_count;
     call_list(mesh, call, instance, which, since_ms);
     if (call->tried_count > count) /* R12 */
-        call->tried[count].reported =
-            which == MESH_LIST_HIT ? event->tried.reported : event->tried.end == MESH_END_FAILED;
+        call->tried[count].reported = is_reported(served, which, event);
+    if (served)
+        call->asked_ms = mesh->now_ms; /* R12: when it is tried again, this node knows more */
     if (event->tried.end == MESH_END_NOT_HERE && which == MESH_LIST_LOAD)
         elsewhere_learn(mesh, call, instance);
     if (event->tried.end == MESH_END_UNREACHABLE && !served) {

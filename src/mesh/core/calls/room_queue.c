@@ -70,15 +70,25 @@ insert(struct mesh *mesh, uint32_t number)
 
 /* ---- the waiting calls ---- */
 
+/* This node may serve the call later: it may load the model, now or when its runtime has come. A
+ * copy whose runtime refused the call once counts, since the runtime may be ending (R12). */
+static bool
+may_serve_here(struct mesh *mesh, uint32_t model, const struct core_call *call)
+{
+    const struct core_entry *entry = entry_of(mesh, model_at(mesh, model));
+    const struct pool *pool = pool_for(mesh, model_at(mesh, model));
+    if (mesh->drain.active || !(pool->runtime || pool->rests || pool->return_ms > mesh->now_ms))
+        return false;
+    if (entry != NULL && entry->state == MESH_STATE_LOADED)
+        return call != NULL && tried_is_refusal(call->tried, call->tried_count, INSTANCE_SELF);
+    return entry == NULL || !(entry->failed || entry->doomed);
+}
+
 bool
 room_queue_may_help(struct mesh *mesh, uint32_t model, const struct core_call *call)
 {
-    const struct core_entry *entry = entry_of(mesh, model_at(mesh, model));
     struct place_wish wish = ensure_wish(mesh, model);
-    const struct pool *pool = pool_for(mesh, model_at(mesh, model));
-    wish.not_self =
-        mesh->drain.active || !(pool->runtime || pool->rests) ||
-        (entry != NULL && (entry->failed || entry->doomed || entry->state == MESH_STATE_LOADED));
+    wish.not_self = !may_serve_here(mesh, model, call);
     if (call != NULL) {
         wish.tried = call->tried;
         wish.tried_count = call->tried_count;

@@ -374,7 +374,10 @@ tried_is_refusal(const struct tried *tried, uint32_t count, uint32_t number)
     for (uint32_t i = 0; i < count; i++)
         if (tried[i].instance == number && tried[i].reported)
             lists |= 1u << tried[i].list;
-    return lists == (1u << MESH_LIST_HIT | 1u << MESH_LIST_LOAD);
+    uint32_t enough = 1u << MESH_LIST_HIT;
+    if (number != INSTANCE_SELF)
+        enough |= 1u << MESH_LIST_LOAD;
+    return lists == enough;
 }
 
 /* Room is not missing there: the call excludes the node, it fails to load the model, or it has
@@ -390,7 +393,7 @@ is_hopeless(const struct place_wish *wish, uint32_t number)
     if (place->kind == MESH_PLACE_FAILED)
         return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
     return place->kind == MESH_PLACE_LOADED && was_futile(wish, place) &&
-           (!is_on_list(wish, number, MESH_LIST_LOAD) ||
+           ((number != INSTANCE_SELF && !is_on_list(wish, number, MESH_LIST_LOAD)) ||
             (wish->refused && tried_is_refusal(wish->tried, wish->tried_count, number)));
 }
 

@@ -13,13 +13,15 @@
 struct tried {
     int64_t since_ms; /* of MESH_LIST_HIT */
     uint16_t instance;
-    uint8_t list;  /* enum mesh_list */
-    bool passed;   /* R15: skipped, not tried */
-    bool left;     /* R17: left while it was loading */
-    bool reported; /* R12: HIT: its runtime refused the call; LOAD: and the copy stays */
+    uint8_t list; /* enum mesh_list */
+    bool passed;  /* R15: skipped, not tried */
+    bool left;    /* R17: left while it was loading */
+    /* R12: HIT: its runtime refused the call, or was not there; LOAD: and the copy stays. */
+    bool reported;
 };
 
-/* R12: the runtime of the copy there refused the call, and its node keeps the copy. */
+/* R12: the runtime of the copy there refused the call, and its node, if that is another, keeps the
+ * copy. */
 bool tried_is_refusal(const struct tried *tried, uint32_t count, uint32_t number);
 
 struct place_wish {

@@ -82,8 +82,9 @@ struct entries {
 
 /* Models that share memory and loaders, and are lost together (K6). */
 struct pool {
-    bool runtime; /* is connected */
-    bool rests;   /* it comes when a model needs it */
+    bool runtime;      /* is connected */
+    bool rests;        /* it comes when a model needs it */
+    int64_t return_ms; /* R14: a lost one may be back by then */
     struct ledger ledger;
     uint32_t loaders;
     uint32_t loading;

@@ -768,6 +768,8 @@ void
 load_on_runtime_lost(struct mesh *mesh, uint32_t number)
 {
     struct pool *pool = &mesh->pools.at[number];
+    if (pool->runtime)
+        pool->return_ms = mesh->now_ms + RETURN_MS;
     pool->runtime = false;
     pool->ledger.resident -= pool->ledger.lost;
     pool->ledger.lost = 0;

@@ -20,7 +20,6 @@ enum {
     CALLED_MS = 2000,     /* D4: a call within this time may be followed by another */
     ASKS_PER_NODE = 2,
     FREE_SHARE = 20,
-    BARE_MS_MAX = 5000, /* D4: a runtime may return within this time */
 };
 
 struct others {
@@ -64,7 +63,7 @@ may_take(const struct mesh *mesh, const struct core_entry *entry, const struct t
     const struct core_model *model = &mesh->tables.models[entry->model];
     uint64_t capacity = figures_for(instance, model)->capacity_units;
     if ((capacity != 0 && capacity < entry->units) ||
-        bare_since_ms(instance, model) <= mesh->now_ms - BARE_MS_MAX)
+        bare_since_ms(instance, model) <= mesh->now_ms - RETURN_MS)
         return false;
     const struct core_place *place = model_place(model, (uint16_t)number);
     return place == NULL || place->kind != MESH_PLACE_FAILED ||
