@@ -51,6 +51,8 @@ carry_out(struct world *world, uint32_t node, const struct mesh_action *action)
     case MESH_DO_SIZE: runtime_size(world, node, action); break;
     case MESH_DO_LOAD: runtime_load(world, node, action); break;
     case MESH_DO_UNLOAD: runtime_unload(world, node, action); break;
+    case MESH_DO_OPEN:
+    case MESH_DO_CLOSE: break; /* all calls are the core's */
     case MESH_DO_DRAINED: do_drained(world, node); break;
     }
 }

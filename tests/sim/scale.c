@@ -482,6 +482,8 @@ carry_out(uint32_t number, struct mesh_actions actions)
             later(1000,
                   (struct work){.kind = WORK_STOP, .node = number, .life = nodes[number].life});
             break;
+        case MESH_DO_OPEN:
+        case MESH_DO_CLOSE:
         case MESH_DO_REPLY: break; /* nobody gives orders */
         }
     }

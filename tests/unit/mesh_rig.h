@@ -11,7 +11,7 @@
  *     compare m1                             (a transaction that writes nothing)
  *     ensure m1 other advance 2              (instance, class, copies wanted)
  *     serve 3 m1      forward 3 m1 other hit      answer 3 overloaded
- *     size m1         load m1         unload m1         drained
+ *     size m1         load m1         unload m1         open m1         close m1         drained
  *
  * and the answers to orders are in `replies`.
  */
@@ -298,6 +298,8 @@ read_action(const struct mesh_action *action)
     case MESH_DO_SIZE: read_load("size", action, &deed); break;
     case MESH_DO_LOAD: read_load("load", action, &deed); break;
     case MESH_DO_UNLOAD: read_load("unload", action, &deed); break;
+    case MESH_DO_OPEN: say("open %s", action->load.model); break;
+    case MESH_DO_CLOSE: say("close %s", action->load.model); break;
     case MESH_DO_DRAINED: say("drained"); break;
     }
     return deed;

@@ -122,14 +122,28 @@ enter_loaded(struct rig *rig, const char *id, enum model_count count)
     return registry_enter_loaded(rig->assembly.registry, id, strlen(id), count, &pipeline);
 }
 
+static void
+admit(struct rig *rig, const char *id, enum model_admission admission)
+{
+    registry_admit(rig->assembly.registry, id, admission);
+}
+
 /* A request that has entered a loaded model is served even if the model is unloaded; it is not
  * found any more meanwhile, and gone when the last one has left. */
 TEST_CASE(test_entered_as_loaded)
 {
     struct rig *rig = *state;
     struct error error = ERROR_NONE;
+    admit(rig, "m1", MODEL_OPEN);
     assert_null(enter_loaded(rig, "m1", MODEL_COUNTED));
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
+    assert_null(enter_loaded(rig, "m1", MODEL_COUNTED));
+    model_leave_loaded(enter_loaded(rig, "m1", MODEL_UNCOUNTED));
+    admit(rig, "m1", MODEL_OPEN);
+    model_leave_loaded(enter_loaded(rig, "m1", MODEL_COUNTED));
+    admit(rig, "m1", MODEL_CLOSED);
+    assert_null(enter_loaded(rig, "m1", MODEL_COUNTED));
+    admit(rig, "m1", MODEL_OPEN);
     struct model *first = enter_loaded(rig, "m1", MODEL_COUNTED);
     struct model *second = enter_loaded(rig, "m1", MODEL_COUNTED);
     assert_true(first != NULL && first == second);
@@ -158,6 +172,8 @@ TEST_CASE(test_uses_are_reported_once)
     assert_done(give(rig, ORDER_LOAD, "m1", ""));
     assert_done(give(rig, ORDER_LOAD, "m2", ""));
     assert_done(give(rig, ORDER_LOAD, "m3", ""));
+    admit(rig, "m1", MODEL_OPEN);
+    admit(rig, "m2", MODEL_OPEN);
     for (int i = 0; i < 3; i++)
         model_leave_loaded(enter_loaded(rig, "m2", MODEL_COUNTED));
     model_leave_loaded(enter_loaded(rig, "m3", MODEL_UNCOUNTED));

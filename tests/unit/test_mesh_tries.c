@@ -2,7 +2,7 @@
 /*
  * Calls whose tries all fail: R5 (five copies) or R9 (eight tries) ends them, with the texts that
  * KServe ModelMesh's clients know; or the only node that may hold the model has it, and its runtime
- * refuses them, or fails to load it (R12, R14).
+ * refuses them, or fails to load it, or still has a former model of that id (R12, R14).
  */
 #include "base/check.h"
 #include "mesh_rig.h"
@@ -249,6 +249,34 @@ TEST_CASE(test_failed_load_of_the_only_node_ends_a_call)
     add_place("m1", "other", MESH_PLACE_FAILED);
     assert_seen("answer 1 load-failed", 1);
     assert_string_equal(answer_text, "broken");
+}
+
+/* The record is deleted and written again, with another path. */
+static void
+register_anew(const char *id)
+{
+    struct rig_model *record = model_at(id);
+    model_gone(id);
+    record->revision = record->create_revision = 0;
+    put(id, "");
+}
+
+/* A call is in the former copy: none may join it, within the core or past it. */
+TEST_CASE(test_former_copy_is_closed)
+{
+    put("m1", "");
+    begin();
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    assert_seen("open m1", 1);
+    begin();
+    register_anew("m1");
+    assert_seen("close m1", 1);
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    assert_seen("unload m1", 0);
+    end_call(1, MESH_END_OK, 0);
+    assert_seen("unload m1", 1);
+    assert_seen("open m1", 1);
+    assert_seen("serve 2 m1", 1);
 }
 
 TEST_MAIN(.setup = fresh, .teardown = drop)

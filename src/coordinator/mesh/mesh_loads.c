@@ -187,12 +187,19 @@ unload(void *context, struct runner_load *load, const struct runner_model *model
     models_unload(loads->registry, model->id, on_unloaded, wait_begin(loads, load));
 }
 
+static void
+admit(void *context, const char *model, enum runner_admission admission)
+{
+    const struct mesh_loads *loads = context;
+    registry_admit(loads->registry, model, admission == RUNNER_OPEN ? MODEL_OPEN : MODEL_CLOSED);
+}
+
 /* ---- for the runner ---- */
 
 struct runner_runtime
 mesh_loads_for_runner(struct mesh_loads *loads)
 {
-    return (struct runner_runtime){loads, size, load, unload, harvest};
+    return (struct runner_runtime){loads, size, load, unload, harvest, admit};
 }
 
 void

@@ -121,6 +121,7 @@ struct model {
     uint32_t sent;                  /* users whose slots may be in the stages [lock] */
     uint32_t rows_max;              /* of a request; 0: any [lock] */
     uint32_t uses;                  /* not yet reported by models_harvest [lock] */
+    bool is_open;                   /* to requests past the mesh's core [lock] */
     struct model_answers answers;   /* [lock] */
     struct request *waiting_first, *waiting_last; /* [lock] */
     bool asked;         /* a caller must know its tensors: it is loaded as for a request [lock] */

@@ -277,7 +277,8 @@ registry_enter_loaded(struct model_registry *registry, const char *id, size_t id
     int64_t now_ns = clock_now_ns();
     registry_lock(registry);
     struct model *model = find(registry, id, id_bytes);
-    if (model != NULL && model->place.state != MODEL_IS_LOADED)
+    if (model != NULL &&
+        (model->place.state != MODEL_IS_LOADED || (count == MODEL_COUNTED && !model->is_open)))
         model = NULL;
     if (model != NULL) {
         model->place.users++;
@@ -288,6 +289,16 @@ registry_enter_loaded(struct model_registry *registry, const char *id, size_t id
     }
     registry_unlock(registry);
     return model;
+}
+
+void
+registry_admit(struct model_registry *registry, const char *id, enum model_admission admission)
+{
+    registry_lock(registry);
+    struct model *model = find(registry, id, strlen(id));
+    if (model != NULL)
+        model->is_open = admission == MODEL_OPEN;
+    registry_unlock(registry);
 }
 
 void

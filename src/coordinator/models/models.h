@@ -85,13 +85,19 @@ void model_leave(struct model *model);
 /*
  * Like registry_enter() and model_leave(), in a mesh: returns NULL if the model is not loaded here.
  * It is not unloaded before a request that has entered this way is answered or has left by
- * model_leave_loaded. `count`: whether models_harvest reports this use.
+ * model_leave_loaded. COUNTED: past the mesh's core, so only if the model is open; models_harvest
+ * reports this use.
  */
 enum model_count { MODEL_COUNTED, MODEL_UNCOUNTED };
 struct model *registry_enter_loaded(struct model_registry *registry, const char *id,
                                     size_t id_bytes, enum model_count count,
                                     struct pipeline **pipeline);
 void model_leave_loaded(struct model *model);
+/* Opens or closes a model for requests past the mesh's core. It begins CLOSED, and is CLOSED before
+ * it is unloaded. An unknown id is ignored. */
+enum model_admission { MODEL_OPEN, MODEL_CLOSED };
+void registry_admit(struct model_registry *registry, const char *id,
+                    enum model_admission admission);
 
 /* Looks at a model for ModelReady and ModelMetadata. Returns false if there is no such model.
  * `info` is valid as long as `reported`, until model_leave(reported->model). Does not count as a

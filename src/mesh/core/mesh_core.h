@@ -407,6 +407,8 @@ enum mesh_action_kind {
     MESH_DO_SIZE,    /* predict the size; the default is a valid answer */
     MESH_DO_LOAD,
     MESH_DO_UNLOAD,
+    MESH_DO_OPEN,    /* the loaded model for calls that bypass the core */
+    MESH_DO_CLOSE,   /* it: calls that come from now on are not for this copy */
     MESH_DO_DRAINED, /* nothing is left that a drain waits for (D5); once */
 };
 
@@ -466,14 +468,14 @@ struct mesh_action {
         struct {
             uint64_t ticket;
             const char *model;
-            const char *type; /* this and the next two: NULL for UNLOAD if the record is gone */
+            const char *type; /* this and the next two: NULL if the record is gone */
             const char *path;
             const char *key;
             uint32_t pool;     /* the model's pool */
             int64_t queued_ms; /* LOAD: time spent QUEUED */
             bool evicted;      /* UNLOAD: evicted to make room, */
             int64_t unused_ms; /* after this long without use */
-        } load;                /* SIZE, LOAD, UNLOAD */
+        } load;                /* SIZE, LOAD, UNLOAD, OPEN, CLOSE */
     };
 };
 

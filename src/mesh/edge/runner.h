@@ -207,6 +207,8 @@ struct runner_model {
 
 /* Loop thread, without the lock. Each is answered once by the functions below, possibly from
  * within. */
+enum runner_admission { RUNNER_OPEN, RUNNER_CLOSED };
+
 struct runner_runtime {
     void *context;
     void (*size)(void *context, struct runner_load *load, const struct runner_model *model);
@@ -216,6 +218,9 @@ struct runner_runtime {
     /* Called once a second: reports uses since the last time through runner_used. NULL: no calls
      * bypass the runner. */
     void (*harvest)(void *context, struct mesh_runner *runner);
+    /* Under the lock: whether calls that bypass the runner may enter a loaded model. A load begins
+     * CLOSED. NULL as above. */
+    void (*admit)(void *context, const char *model, enum runner_admission admission);
 };
 
 struct runner_load_end {

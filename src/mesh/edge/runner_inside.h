@@ -234,6 +234,8 @@ void runner_order_refuse(struct mesh_runner *runner, struct runner_order *order,
 
 void runner_load_do(struct mesh_runner *runner, const struct mesh_action *action,
                     enum load_kind kind);
+void runner_load_do_admit(struct mesh_runner *runner, const struct mesh_action *action,
+                          enum runner_admission admission);
 void runner_load_tick(struct mesh_runner *runner);
 void runner_load_drop_all(struct mesh_runner *runner);
 

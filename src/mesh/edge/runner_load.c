@@ -52,13 +52,28 @@ timeout_ms(const struct mesh_runner *runner, enum load_kind kind, uint32_t pool)
     UNREACHABLE();
 }
 
+static const struct runner_runtime *
+runtime_of(const struct mesh_runner *runner, uint32_t pool)
+{
+    const struct runner_options *options = &runner->options;
+    bool is_second = options->second.load != NULL && pool == runner_pools(runner) - 1;
+    return is_second ? &options->second : &options->runtime;
+}
+
+void
+runner_load_do_admit(struct mesh_runner *runner, const struct mesh_action *action,
+                     enum runner_admission admission)
+{
+    const struct runner_runtime *runtime = runtime_of(runner, action->load.pool);
+    if (runtime->admit != NULL)
+        runtime->admit(runtime->context, action->load.model, admission);
+}
+
 static void
 run(struct mesh_runner *runner, struct runner_work *work)
 {
     struct runner_load *load = (struct runner_load *)work;
-    const struct runner_options *options = &runner->options;
-    bool is_second = options->second.load != NULL && load->model.pool == runner_pools(runner) - 1;
-    const struct runner_runtime *runtime = is_second ? &options->second : &options->runtime;
+    const struct runner_runtime *runtime = runtime_of(runner, load->model.pool);
     if (runner->store == NULL)
         return; /* closed before this could run; freed with the runner */
     switch (load->kind) {

@@ -83,6 +83,8 @@ carry_out(struct mesh_runner *runner, const struct mesh_action *action)
     case MESH_DO_SIZE: runner_load_do(runner, action, LOAD_SIZE); break;
     case MESH_DO_LOAD: runner_load_do(runner, action, LOAD_LOAD); break;
     case MESH_DO_UNLOAD: runner_load_do(runner, action, LOAD_UNLOAD); break;
+    case MESH_DO_OPEN: runner_load_do_admit(runner, action, RUNNER_OPEN); break;
+    case MESH_DO_CLOSE: runner_load_do_admit(runner, action, RUNNER_CLOSED); break;
     case MESH_DO_DRAINED: runner_work_on_drained(runner); break;
     }
 }

@@ -219,8 +219,10 @@ entry_set(struct mesh *mesh, struct core_entry *entry, enum mesh_state state)
         heap_set(&pool->queue, entry_number(mesh, entry), load_queue_key(entry));
     else
         heap_remove(&pool->queue, entry_number(mesh, entry));
-    if (state == MESH_STATE_EMPTYING)
+    if (state == MESH_STATE_EMPTYING) {
+        act_on_model(mesh, MESH_DO_CLOSE, entry);
         calls_reroute(mesh, entry, MESH_END_OK); /* S6: waiting calls will get no permit */
+    }
     if (state == MESH_STATE_NONE)
         release(mesh, entry);
 }
@@ -709,6 +711,8 @@ on_loaded(struct mesh *mesh, struct core_entry *entry, uint64_t size_bytes, uint
     if (fail_if_too_large(mesh, entry) || entry->doomed)
         entry_leave(mesh, entry); /* before anything is evicted for it */
     make_room(mesh, pool_of(mesh, entry), entry, ROOM_AT_ANY_COST);
+    if (entry->state == MESH_STATE_LOADED)
+        act_on_model(mesh, MESH_DO_OPEN, entry);
     if (entry_serves(entry))
         calls_serve(mesh, entry);
     reconcile_later(mesh, entry->model);
