@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model whose record is deleted and written again with another path, while calls of the former one
-are under way.
+"""A model whose record is deleted and written again with another path, while calls and loads of the
+former one are under way.
 
-Proves: after the new registration was acknowledged, no answer comes from the former content, though
-a call is still in the former copy. ctest: timeout=120
+Proves: after a node has acknowledged the new registration, none of its answers comes from the former
+content: with a call still in the former copy, which a new call must not join; with a load of it
+under way, here or at another node. ctest: timeout=120
 """
 
+import json
 import os
+import threading
 import unittest
 
-from shoal_fixture import Shoald, main, node, pipeline, stage, wait_until
+from shoal_fixture import WAIT_SECONDS, Shoald, main, node, pipeline, stage, wait_until
+from shoal_meshes import Etcd
 from shoal_registry import Registrar
+from shoal_runtime import Runtime
 
 MODELET = """
 import pathlib, shoal
@@ -28,6 +33,22 @@ class Model:
 
 def content(future):
     return int.from_bytes(future.result().raw_output_contents[0], "little")
+
+
+class PathRuntime(Runtime):
+    def __init__(self, go):
+        self.go, self.paths = go, {}
+        super().__init__()
+
+    def loadModel(self, request, context):
+        if request.modelPath == "1":
+            self.go.wait(WAIT_SECONDS)
+        self.paths[request.modelId] = request.modelPath
+        return super().loadModel(request, context)
+
+    def infer(self, request, context):
+        super().infer(request, context)
+        return self.paths[dict(context.invocation_metadata())["mm-model-id"]].encode()
 
 
 class Pipeline(unittest.TestCase):
@@ -57,6 +78,56 @@ class Pipeline(unittest.TestCase):
         wait_until(lambda: new.done() or self.node.stat()["mesh_under_way"] == 2, "the call to wait or end")
         self.go.write_text("")
         self.assertEqual((content(held), content(new)), (1, 2))
+
+
+class Runtimes(unittest.TestCase):
+    """Two nodes with a runtime each, whose answer is the path of the model that it has loaded."""
+
+    def setUp(self):
+        self.go = threading.Event()
+        self.addCleanup(self.go.set)
+        etcd = self.enterContext(Etcd())
+        self.runtimes, self.registrars, nodes = {}, {}, []
+        for name in ("node-b", "node-a"):
+            self.runtimes[name] = self.enterContext(PathRuntime(self.go))
+            shoald = self.enterContext(Shoald({"message_mib": 1, "mesh": {
+                "instance": name, "runtime": self.runtimes[name].address, "store": f"etcd:{etcd.url}",
+                "peers": ["127.0.0.1:0"], "labels": [name],
+                "type_constraints": json.dumps({"only-b": {"required": ["node-b"]}})}}))
+            nodes.append(shoald)
+            self.registrars[name] = self.enterContext(Registrar(shoald))
+        for one in nodes:
+            wait_until(lambda: one.stat()["mesh_instances"] == 2, "each node to see both")
+
+    def start(self, name):
+        return self.registrars[name].channel.unary_unary("/x.Y/Z").future(
+            b"hello", timeout=WAIT_SECONDS, metadata=(("mm-model-id", "m"),))
+
+    def check(self, kind, registers):
+        """The load of the former model is under way when the new one is registered."""
+        registrar = self.registrars[registers]
+        registrar.register("m", path="1", kind=kind)
+        former = [self.start(name) for name in self.registrars]
+        wait_until(lambda: any(one.count("loadModel") for one in self.runtimes.values()), "a load")
+        registrar.unregister("m")
+        registrar.register("m", path="2", kind=kind)
+        calls = [self.start(registers)]
+        for name, one in self.registrars.items():  # each answers when it knows the new record
+            one.register("m", path="2", kind=kind)
+            calls.append(self.start(name))
+        self.go.set()
+        self.assertEqual([one.result() for one in calls], 3 * [b"2"])
+        for one in former:  # they came before: any answer will do
+            one.exception()
+
+    def test_load_at_the_node_that_acknowledges(self):
+        self.check("only-b", "node-b")
+
+    def test_load_at_another_node(self):
+        self.check("only-b", "node-a")
+
+    def test_load_anywhere(self):
+        self.check("any", "node-a")
 
 
 if __name__ == "__main__":

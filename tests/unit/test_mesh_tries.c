@@ -279,4 +279,25 @@ TEST_CASE(test_former_copy_is_closed)
     assert_seen("serve 2 m1", 1);
 }
 
+/* R14: the former model is being loaded, and no other node may load the new one. */
+TEST_CASE(test_call_waits_for_the_end_of_a_former_load)
+{
+    prompt = false;
+    put("m1", "");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    runtime_ends(MESH_SIZE_PREDICTED, "m1");
+    register_anew("m1");
+    assert_seen("answer 1 not-found", 1);
+    begin();
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    assert_seen("answer", 0);
+    prompt = true;
+    begin();
+    runtime_ends(MESH_LOAD_ENDED, "m1");
+    assert_seen("unload m1", 1);
+    assert_seen("load m1", 1);
+    assert_seen("open m1", 1); /* the new one */
+    assert_seen("serve 2 m1", 1);
+}
+
 TEST_MAIN(.setup = fresh, .teardown = drop)

@@ -81,7 +81,7 @@ may_serve_here(struct mesh *mesh, uint32_t model, const struct core_call *call)
         return false;
     if (entry != NULL && entry->state == MESH_STATE_LOADED)
         return call != NULL && tried_is_refusal(call->tried, call->tried_count, INSTANCE_SELF);
-    return entry == NULL || !(entry->failed || entry->doomed);
+    return entry == NULL || !entry->failed;
 }
 
 bool
