@@ -192,7 +192,14 @@ TEST_CASE(test_nobody_there)
         check_unreachable(caller, ask_create("/t.T/Echo", 10));
     caller->to.on_peer_gone(caller->to.context, "b");
     check_unreachable(caller, ask_create("/t.T/Echo", 10));
+    house = house_open();
+    caller->to.on_peer(caller->to.context, &(struct runner_peer){"b", house->address, 4712});
+    struct ask *ask = ask_create("/t.T/Echo", 10);
+    assert_int_equal(ask_send(caller, ask), RUNNER_UNDER_WAY);
+    check_echoed(ask, 10); /* on the link that became free */
+    ask_free(ask);
     caller_close(caller);
+    house_close(house);
 }
 
 /* The address has another owner now. Then the registry says so. */
