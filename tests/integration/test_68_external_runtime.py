@@ -389,6 +389,28 @@ class Ends(unittest.TestCase):
                     self.assertEqual(second.count("unloadModel"), 0)
                     self.assertEqual(node.look()[3], free)
 
+    def test_an_unload_that_waits_ends_too(self):
+        """The next start has nothing of the model: it is not told to unload it."""
+        with Runtime() as first:
+            with Node(first.address) as node:
+                node.wait_ready()
+                node.register("m")
+                self.assertEqual(node.call("m")[:2], (OK, 0))
+                free = node.look()[3]
+
+                def refuse(_request, _context):
+                    raise Refusal(grpc.StatusCode.UNAVAILABLE)
+                first.says["unloadModel"] = refuse
+                node.unregister("m")
+                wait_until(lambda: first.count("unloadModel") > 0, lambda: "unloadModel")
+                first.stop()
+                with Runtime(first.address) as second:
+                    node.wait_ready(starts=2)
+                    node.register("m")
+                    self.assertEqual(node.call("m")[:2], (OK, 0))
+                    self.assertEqual(second.count("unloadModel"), 0)
+                    self.assertEqual(node.look()[3], free)
+
     def test_ends_in_the_middle_of_all(self):
         with Runtime() as runtime, Node(runtime.address) as node:
             node.wait_ready()
