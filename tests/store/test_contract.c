@@ -249,6 +249,63 @@ many_at_once(void)
     }
 }
 
+enum { PARTS = 32 }; /* the most compares, and changes, of a transaction */
+
+static const char *
+part_id(size_t index, size_t part)
+{
+    static char id[16];
+    snprintf(id, sizeof(id), "m%zu-%zu", index, part);
+    return id;
+}
+
+static uint64_t
+part_revision(size_t index)
+{
+    return seen_revision(&seen, STORE_MODELS, part_id(index, 0));
+}
+
+/* Changes the first `changes` of its records: puts `puts` of them and deletes the others. */
+static void
+begin_large(size_t index, size_t compares, size_t changes, size_t puts)
+{
+    char ids[PARTS][16];
+    struct store_compare compared[PARTS];
+    struct store_change changed[PARTS];
+    for (size_t i = 0; i < PARTS; i++) {
+        snprintf(ids[i], sizeof(ids[i]), "%s", part_id(index, i));
+        compared[i] = (struct store_compare){STORE_MODELS, ids[i], 0};
+        changed[i] = (struct store_change){STORE_MODELS, ids[i], i < puts ? "x" : NULL, i < puts};
+    }
+    txn_begin(&seen, &(struct store_txn){seen.session, compared, compares, changed, changes});
+}
+
+/* etcd's default is 128 compares and 128 operations: a batch has as many (B3), and no more. */
+static void
+large_ones_at_once(void)
+{
+    seen_join(&seen, "{}");
+    size_t ends = seen.ends;
+    for (size_t i = 0; i < 2; i++)
+        begin_large(i, 1, 0, 0); /* they go to etcd alone, and the others wait meanwhile */
+    for (size_t i = 2; i < 5; i++)
+        begin_large(i, PARTS, PARTS, PARTS);
+    begin_large(5, PARTS - 1, PARTS, PARTS - 1); /* the session has a compare, too */
+    for (size_t i = 6; i < 9; i++)
+        begin_large(i, 0, PARTS, PARTS); /* two operations each: such a put is read, too */
+    for (size_t i = 9; i < 13; i++)
+        begin_large(i, PARTS, 0, 0);
+    WAIT_UNTIL(seen.ends == ends + 13);
+    for (size_t i = 2; i < 9; i++)
+        assert_true(part_revision(i) != 0);
+    assert_int_equal(part_revision(2) == part_revision(5), kind == ETCD);
+    assert_int_not_equal(part_revision(5), part_revision(6));
+    assert_int_equal(part_revision(6) == part_revision(7), kind == ETCD);
+    assert_int_not_equal(part_revision(7), part_revision(8));
+    assert_int_equal(seen.batch_limits, 0);
+    assert_int_equal(seen.troubles, 0);
+}
+
 /* Both compare the same revision: one of them happens. */
 static void
 one_of_two(void)
@@ -373,6 +430,7 @@ static const struct {
     {"leaves_and_joins", leaves_and_joins},
     {"any_bytes", any_bytes},
     {"many_at_once", many_at_once},
+    {"large_ones_at_once", large_ones_at_once},
     {"one_of_two", one_of_two},
     {"limits", limits},
     {"opened_again", opened_again},

@@ -182,6 +182,24 @@ TEST_CASE(operations)
     assert_int_equal(batch.count, BATCH_OPS_MAX / 2);
 }
 
+/* B3: those of all members and the session's. */
+TEST_CASE(compares)
+{
+    enum { COMPARES = 5 };
+    for (size_t i = 0; i < 100; i++) {
+        char ids[COMPARES][ID_MAX];
+        struct store_compare compares[COMPARES];
+        for (size_t k = 0; k < COMPARES; k++) {
+            snprintf(ids[k], ID_MAX, "m%zu", COMPARES * i + k);
+            compares[k] = (struct store_compare){STORE_MODELS, ids[k], 0};
+        }
+        ask_txn(&(struct store_txn){1, compares, COMPARES,
+                                    &(struct store_change){STORE_MODELS, ids[0], "x", 1}, 1});
+    }
+    batch_take(&queue, BATCH_OPS_MAX, &batch);
+    assert_int_equal(batch.count, (BATCH_OPS_MAX - 1) / COMPARES);
+}
+
 /* The first goes in any case. */
 TEST_CASE(a_large_one)
 {
