@@ -3,7 +3,7 @@
  * Lists of models as callers get them, from a real registry on a real loop: however many models
  * there are, the loop turns between parts of a list, so that it goes on supervising. A list has
  * each model once, in order, and a model that is there all the time is in it. The number of calls
- * that wait is limited and counted.
+ * that wait is limited and counted. A node that stops refuses them, and those that load a model.
  */
 #include "test_catalog_rig.h"
 
@@ -109,6 +109,7 @@ wait_answer(struct asked *asked)
 /* ---- the rig ---- */
 
 static struct repository *repository;
+static struct model_directories *no_directories;
 
 static void
 list_models(struct pipeline *pipeline, struct lane *lane)
@@ -135,6 +136,7 @@ set_up_models(void **state)
         .pipeline_count = rig->assembly.pipeline_count,
         .registry = rig->assembly.registry,
         .rule = REPOSITORY_OPEN,
+        .directories = &no_directories,
         .waiting_max = WAITING_MAX,
         .counters = &rig->assembly.counters,
     });
@@ -310,6 +312,36 @@ TEST_CASE(test_the_node_stops_in_the_middle)
     assert_int_equal(later->status, STATUS_UNAVAILABLE);
     asked_destroy(asked);
     asked_destroy(later);
+}
+
+static const char *gate_key;
+
+static void
+list_gated(struct pipeline *pipeline, struct lane *lane)
+{
+    struct error error = ERROR_NONE;
+    const struct model_spec spec = {.id = "gated", .path = "m1", .key = gate_key};
+    (void)lane;
+    if (models_list(pipeline->catalog, &spec, 0, &error) != STATUS_OK)
+        abort();
+}
+
+/* Its caller is refused at once; the load ends later. */
+TEST_CASE(test_the_node_stops_during_a_load)
+{
+    struct rig *rig = *state;
+    struct asked *asked = asked_create(rig, TRITON_LOAD);
+    gate_key = gated(rig, "");
+    on_loop(rig, list_gated);
+    snprintf(asked->request.name, sizeof(asked->request.name), "gated");
+    loop_post(rig->loop, take, asked);
+    wait_state(rig, "gated", MODEL_IS_LOADING);
+    on_loop(rig, stop_repository);
+    assert_int_equal(asked->answers, 1);
+    assert_int_equal(asked->status, STATUS_UNAVAILABLE);
+    rig_file(rig, "gate");
+    wait_state(rig, "gated", MODEL_IS_LOADED);
+    asked_destroy(asked);
 }
 
 TEST_MAIN(.setup = set_up_models, .teardown = tear_down_models)
