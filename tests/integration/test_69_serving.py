@@ -249,16 +249,22 @@ class TestLeader(Case):
         return self.etcd.keys(f"/tas-runtime/test/{area}/")
 
     def test_records_of_others(self):
-        """A record that is no manifest is left alone; the status of none goes, however long its name."""
+        """A record that is no manifest, or has a longer name than one may have, is left alone; the status
+        of none goes, however long its name."""
         self.leader()
         keys = [f"InferenceService/{name}" for name in ("x" * (1024 - 24), "short")]
-        self.etcd.put("/tas-runtime/test/manifests/InferenceService/other", "not ours")
+        long = "y" * (1024 - 17)  # as long as a key may be: with its status it is longer
+        others = [f"InferenceService/{name}" for name in ("other", long)]
+        self.etcd.put(f"/tas-runtime/test/manifests/{others[0]}", "not ours")
+        self.etcd.put(f"/tas-runtime/test/manifests/{others[1]}",
+                      '{"created_ms":1,"deleted":false,"manifest":%s}' % json.dumps(service(long)))
         for key in keys:
             self.etcd.put(f"/tas-runtime/test/manifests/{key}/status", "{}")
-        wait_until(lambda: self.of_area("manifests") == ["InferenceService/other"],
+        wait_until(lambda: self.of_area("manifests") == others,
                    lambda: f"only what is not ours, not {self.of_area('manifests')}")
         for node in self.nodes.nodes.values():
-            node.wait_log("serving_record_skipped")
+            for key in others:
+                node.wait_log(f'serving_record_skipped id="{key}')
 
     def test_the_leader_is_killed_midway(self):
         leader = self.leader()
