@@ -347,10 +347,12 @@ call_route(struct mesh *mesh, uint32_t number)
                 "model not found");
     else if (call->create_revision > model->create_revision && !rebuild_lately(mesh)) /* R7 */
         call_answer(mesh, number, MESH_END_NOT_HERE, NULL);
-    else if (call->tries++ >= MESH_TRIES_MAX)
+    else if (call->tries >= MESH_TRIES_MAX)
         give_up_trying(mesh, number, TRIES_TEXT);
-    else
+    else {
+        call->tries++;
         route_known(mesh, number);
+    }
 }
 
 /* ---- events ---- */

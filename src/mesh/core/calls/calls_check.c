@@ -30,6 +30,7 @@ check_state(const struct mesh *mesh, const struct core_call *call)
     }
     CHECK(call->state == CALL_ASKING || call->model != NAME_NONE);
     CHECK(call->tried_count <= MESH_TRIED_MAX);
+    CHECK(call->tries <= MESH_TRIES_MAX);        /* R9 */
     CHECK(call->overloads < CALL_OVERLOADS_MAX); /* R11 */
 }
 
