@@ -125,6 +125,52 @@ TEST_CASE(test_call_waits_for_the_only_runtime)
     assert_seen("forward 1 m1 other hit", 1);
 }
 
+/* The other node's record, or its reply to a call, shows no room. */
+static void
+figures_of_other(struct mesh_figures figures)
+{
+    figures.capacity_units = 1000;
+    figures.full = true;
+    step((struct mesh_event){.kind = MESH_INSTANCE_FIGURES,
+                             .figures = {.instance = "other", .model = "m1", .figures = figures}});
+}
+
+/* Its node knows that its runtime has gone; the record still shows the copy. */
+TEST_CASE(test_call_waits_though_the_record_shows_a_lost_copy)
+{
+    only_other("other:loaded");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    call_as(2, "m1", MESH_HOP_ENTRY);
+    figures_of_other((struct mesh_figures){.oldest_ms = INT64_MAX});
+    begin();
+    end_call(1, MESH_END_NOT_HERE, 0);
+    refuse(2); /* it was in the runtime */
+    assert_int_equal(line_count, 0);
+    put_as("m1", "x", "", WALL + now_ms);
+    assert_seen("answer", 0);
+    instance_with((struct mesh_instance){
+        .id = "other",
+        .labels = "b",
+        .session = 7,
+        .figures = {.capacity_units = 1000, .free_units = 500, .oldest_ms = WALL + now_ms}});
+    assert_seen("forward 1 m1 other load", 1);
+    assert_seen("forward 2 m1 other load", 1);
+}
+
+/* Its node has no room to load the model again, so the second refusal is its runtime's. */
+TEST_CASE(test_refusal_at_a_full_node_ends_a_call)
+{
+    only_other("other:loaded");
+    call_as(1, "m1", MESH_HOP_ENTRY);
+    figures_of_other((struct mesh_figures){.oldest_ms = WALL + now_ms + HOUR, .copies = 1});
+    refuse(1);
+    assert_seen("answer", 0);
+    tick(1000);
+    assert_seen("forward 1 m1 other hit", 1);
+    refuse(1);
+    assert_seen("answer 1 failed", 1);
+}
+
 static void
 runtime_comes(void)
 {

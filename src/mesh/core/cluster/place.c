@@ -370,20 +370,22 @@ is_on_list(const struct place_wish *wish, uint32_t number, enum mesh_list list)
 bool
 tried_is_refusal(const struct tried *tried, uint32_t count, uint32_t number)
 {
-    uint32_t lists = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (tried[i].instance == number && tried[i].reported)
-            lists |= 1u << tried[i].list;
-    uint32_t enough = 1u << MESH_LIST_HIT;
-    if (number != INSTANCE_SELF)
-        enough |= 1u << MESH_LIST_LOAD;
-    return lists == enough;
+    bool refused = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tried[i].instance != number)
+            continue;
+        if (tried[i].list == MESH_LIST_LOAD && !tried[i].reported && number != INSTANCE_SELF)
+            return false;
+        refused |= tried[i].list == MESH_LIST_HIT && tried[i].reported;
+    }
+    return refused;
 }
 
 /* Room is not missing there: the call excludes the node, it fails to load the model, or it has
- * it and could not serve. A node that refused the load may accept it next time. */
+ * it and could not serve. A node that refused the load may accept it next time; one that has lost
+ * its runtime has lost the copy, which the record may not show yet. */
 static bool
-is_hopeless(const struct place_wish *wish, uint32_t number)
+is_hopeless(const struct tables *tables, const struct place_wish *wish, uint32_t number)
 {
     const struct core_place *place = model_place(wish->model, (uint16_t)number);
     if (is_on_list(wish, number, MESH_LIST_FIXED))
@@ -392,9 +394,12 @@ is_hopeless(const struct place_wish *wish, uint32_t number)
         return false;
     if (place->kind == MESH_PLACE_FAILED)
         return failure_is_fresh(place->since_ms, wish->wall_ms, wish->fresh_ms);
-    return place->kind == MESH_PLACE_LOADED && was_futile(wish, place) &&
-           ((number != INSTANCE_SELF && !is_on_list(wish, number, MESH_LIST_LOAD)) ||
-            (wish->refused && tried_is_refusal(wish->tried, wish->tried_count, number)));
+    if (place->kind != MESH_PLACE_LOADED || !was_futile(wish, place) ||
+        figures_are_bare(figures_for(&tables->instances[number], wish->model)))
+        return false;
+    if (tried_is_refusal(wish->tried, wish->tried_count, number))
+        return wish->refused;
+    return number != INSTANCE_SELF && !is_on_list(wish, number, MESH_LIST_LOAD);
 }
 
 bool
@@ -408,7 +413,7 @@ place_may_have_room(const struct tables *tables, const struct place_wish *wish)
                      instance->unreachable_until_ms <= wish->now_ms &&
                      !(wish->not_self && i == INSTANCE_SELF);
         if (there && types_allow(rule, instance->labels) &&
-            (capacity == 0 || capacity >= wish->units) && !is_hopeless(wish, i))
+            (capacity == 0 || capacity >= wish->units) && !is_hopeless(tables, wish, i))
             return true;
     }
     return false;

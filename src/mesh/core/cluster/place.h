@@ -21,7 +21,7 @@ struct tried {
 };
 
 /* R12: the runtime of the copy there refused the call, and its node, if that is another, keeps the
- * copy. */
+ * copy or was not asked to load it again. */
 bool tried_is_refusal(const struct tried *tried, uint32_t count, uint32_t number);
 
 struct place_wish {
