@@ -91,6 +91,17 @@ class TestTwoNodes(Resting):
         self.enterContext(host("able", **of_mesh))
         self.at.wait_log("runtime_ended runtime=sorter .*another node may run it")
 
+    def test_a_node_that_runs_no_runtimes_any_more_is_not_able(self):
+        etcd = self.enterContext(Etcd())
+        of_mesh = {"store": f"etcd:{etcd.url}", "service": "test", "peers": ["127.0.0.1:0"]}
+        self.begin(**of_mesh)
+        self.apply(self.manifest(replicas=1))
+        with host("other", **of_mesh):
+            self.wait_state("sorter", "Able", node="other")
+        with mesh_node(etcd, "other"):
+            wait_until(lambda: self.at.stat()["mesh_instances"] == 2, "it to be back")
+            wait_until(lambda: "other" not in self.nodes("sorter"), "its former report to go")
+
 
 class TestKilledNode(Resting):
     def again(self):

@@ -392,6 +392,15 @@ on_time(void *context)
 
 /* ---- the store's events ---- */
 
+/* It may be open now. */
+static void
+opened(struct serving_leader *leader)
+{
+    if (!leader->stopped)
+        loop_timer_set(leader->sweep, 0);
+    runtimes_notify(leader);
+}
+
 static void
 on_put(void *context, const struct store_record *record)
 {
@@ -439,7 +448,7 @@ on_whole(void *context, uint64_t revision)
     objects_touch(leader);
     credentials_notify(leader);
     folder_touch_all(leader);
-    runtimes_notify(leader);
+    opened(leader);
 }
 
 static void
@@ -449,7 +458,7 @@ on_session(void *context, uint64_t session)
     leader->next.on_session(leader->next.context, session);
     if (session != 0)
         folder_touch_all(leader);
-    runtimes_notify(leader);
+    opened(leader);
 }
 
 static void

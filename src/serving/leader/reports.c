@@ -229,17 +229,28 @@ is_left_behind(struct serving_leader *leader, const struct leader_report *report
     return manifest_is_runtime(object->kind) && !is_node(leader, mark + strlen(MARK));
 }
 
-/* The leader alone. Some at a time; the next round has the rest. */
+/* A report of this node's former process, which ran runtimes. */
+static bool
+is_former(const struct serving_leader *leader, const struct leader_report *reported)
+{
+    const char *mark = find_mark(reported->id);
+    return leader->on_runtimes == NULL && strncmp(mark, MARK, strlen(MARK)) == 0 &&
+           strcmp(mark + strlen(MARK), leader->options.node) == 0;
+}
+
+/* Only the leader deletes what others left behind. Some at a time; the next round has the rest. */
 void
 reports_sweep(void *context)
 {
     struct serving_leader *leader = context;
     uint32_t count = 0;
     struct hash_entry *entry = NULL;
-    while (leader->leads && serving_is_open(leader) && count < SWEEP_MAX &&
+    while (serving_is_open(leader) && count < SWEEP_MAX &&
            (entry = hash_table_walk(&leader->reported, entry)) != NULL) {
         struct leader_report *reported = (struct leader_report *)(void *)entry;
-        if (reported->writing || !is_left_behind(leader, reported))
+        bool is_ours =
+            is_former(leader, reported) || (leader->leads && is_left_behind(leader, reported));
+        if (reported->writing || !is_ours)
             continue;
         write_report(leader, reported, "");
         count++;
