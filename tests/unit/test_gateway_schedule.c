@@ -435,6 +435,22 @@ test_ports_are_judged_apart(void **state)
     gateway_destroy(rig.core);
 }
 
+/* Endpoint 1 becomes a SUSPECT. */
+static void
+doubt_second(struct rig *rig)
+{
+    static const uint64_t second = 2; /* its identity */
+    const struct gateway_ask ask = {.subset = &second, .subset_count = 1};
+    uint32_t count;
+    assert_int_equal(send(rig, ask), 1);
+    gateway_step(rig->core,
+                 &(struct gateway_event){.kind = GATEWAY_TRY_FAILED,
+                                         .request = --rig->next_request,
+                                         .failure = GATEWAY_FAILED_LATE,
+                                         .ask = ask},
+                 &count);
+}
+
 /* E6: an endpoint whose port is shut is no candidate beside a SUSPECT; alone, it is tried. */
 static void
 test_a_shut_port_comes_behind_suspects(void **state)
@@ -444,23 +460,35 @@ test_a_shut_port_comes_behind_suspects(void **state)
     const struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_RANDOM};
     const enum gateway_port grpc = GATEWAY_PORT_GRPC;
     struct rig rig = rig_make(&scheduler, idle);
-    struct gateway_ask ask = {.port = grpc, .subset = identities + 1, .subset_count = 1};
-    uint32_t count;
+    struct gateway_ask ask = {.port = grpc, .subset = identities, .subset_count = 2};
     assert_int_equal(fail_at_first(&rig, grpc, GATEWAY_FAILED_UNREACHABLE, 1000), GATEWAY_UP);
-    assert_int_equal(send(&rig, ask), 1);
-    gateway_step(rig.core,
-                 &(struct gateway_event){.kind = GATEWAY_TRY_FAILED,
-                                         .now_ms = 1000,
-                                         .request = --rig.next_request,
-                                         .failure = GATEWAY_FAILED_LATE,
-                                         .ask = ask},
-                 &count);
-    ask = (struct gateway_ask){.port = grpc, .subset = identities, .subset_count = 2};
+    doubt_second(&rig);
     for (int i = 0; i < DRAWS; i++)
         assert_int_equal(choice(&rig, ask), 1);
     ask.port = GATEWAY_PORT_HTTP;
     assert_int_equal(choice(&rig, ask), 0);
     assert_int_equal(fail_at_first(&rig, grpc, GATEWAY_FAILED_UNREACHABLE, 1000), GATEWAY_UP);
+    gateway_destroy(rig.core);
+}
+
+/* S8 goes before E6: a SUSPECT that lacks the model would answer that there is none. */
+static void
+test_a_shut_port_comes_before_what_lacks_the_model(void **state)
+{
+    (void)state;
+    static const uint64_t identities[] = {1, 2};
+    static const char *const catalogues[ENDPOINTS] = {"a", "b", "a"};
+    const struct gateway_scheduler scheduler = {.picker = GATEWAY_PICK_RANDOM};
+    struct rig rig = rig_make(&scheduler, idle);
+    struct gateway_ask ask = {
+        .port = GATEWAY_PORT_GRPC, .model = name('a'), .subset = identities, .subset_count = 2};
+    list(&rig, 10000, catalogues);
+    assert_int_equal(fail_at_first(&rig, ask.port, GATEWAY_FAILED_UNREACHABLE, 10000), GATEWAY_UP);
+    doubt_second(&rig);
+    for (int i = 0; i < DRAWS; i++)
+        assert_int_equal(choice(&rig, ask), 0);
+    ask.model = name('b');
+    assert_int_equal(choice(&rig, ask), 1);
     gateway_destroy(rig.core);
 }
 
@@ -589,6 +617,7 @@ main(void)
         cmocka_unit_test(test_late_answers),
         cmocka_unit_test(test_ports_are_judged_apart),
         cmocka_unit_test(test_a_shut_port_comes_behind_suspects),
+        cmocka_unit_test(test_a_shut_port_comes_before_what_lacks_the_model),
         cmocka_unit_test(test_filters_and_random_pickers),
         cmocka_unit_test(test_seed_picker),
         cmocka_unit_test(test_subsets_and_fallbacks),

@@ -42,6 +42,7 @@ struct schedule_task {
     const struct gateway_ask *ask;
     uint32_t *at; /* candidates */
     uint32_t count;
+    bool is_listed; /* S8: a candidate of this state or a better one lists the model */
 };
 
 static struct core_endpoint *
@@ -278,15 +279,13 @@ keep(const struct schedule_task *task, uint32_t candidate, uint32_t *kept)
 static void
 drop_unlisted(struct schedule_task *task)
 {
-    bool is_listed = false;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < task->count; i++)
-        is_listed =
-            is_listed || rollout_listing(endpoint_of(task, i), task->ask->model) == LISTING_HAS;
-    for (uint32_t i = 0; is_listed && i < task->count; i++)
+    for (uint32_t i = 0; i < task->count && !task->is_listed; i++)
+        task->is_listed = rollout_listing(endpoint_of(task, i), task->ask->model) == LISTING_HAS;
+    for (uint32_t i = 0; task->is_listed && i < task->count; i++)
         if (rollout_listing(endpoint_of(task, i), task->ask->model) != LISTING_LACKS)
             keep(task, i, &kept);
-    if (kept > 0)
+    if (task->is_listed)
         task->count = kept;
 }
 
