@@ -312,11 +312,25 @@ class Fakes(Case):
             fake.behave = fail(Code.UNAVAILABLE)
         call = self.ask()
         self.assertEqual(failure(call), (Code.RESOURCE_EXHAUSTED,
-                                         "every model server that was tried is busy"))
+                                         "every model server in reach is busy"))
         self.assertIn("grpc-retry-pushback-ms", dict(call.trailing_metadata()))
         for fake in self.fakes:
             fake.behave = fail(Code.INTERNAL)  # an answer like others
         self.assertEqual(failure(self.ask()), (Code.INTERNAL, "as told"))
+
+    def test_a_shut_port_does_not_hide_busy_servers(self):
+        one, shut = Fake("one"), Foreign("shut")
+        for server in (one, shut):
+            self.addCleanup(server.close)
+        one.behave, shut.keys = fail(Code.UNAVAILABLE), {"grpcPort": str(free_port())}
+        gateway = self.gateway(one, shut)
+        self.connect(gateway)
+
+        def is_shut():  # the first call may go to either
+            self.assertEqual(failure(self.ask())[0], Code.RESOURCE_EXHAUSTED)
+            return gateway.figures()["ports_shut_total"] > 0
+        wait_until(is_shut, gateway.read_log)
+        self.assertEqual(failure(self.ask())[0], Code.RESOURCE_EXHAUSTED)
 
     def test_refusals(self):
         gateway = self.start("one", body_mib_max=1)

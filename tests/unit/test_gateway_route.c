@@ -4,6 +4,7 @@
  * for the next try, and which priority a request gets. The simulator (tests/gateway) has the rest.
  */
 #include "../test.h"
+#include "base/check.h"
 #include "gateway/core/gateway_core.h"
 
 enum { ENDPOINTS = 2, REQUESTS = 8, DRAWS = 3000, SQL = 10, RED = 20, BLUE = 30 };
@@ -169,6 +170,51 @@ TEST_CASE(test_a_fallback_goes_before_a_shut_port)
     assert_int_equal(step(core, &refused).endpoint, 0); /* the last one left */
     gateway_check(core);
     gateway_destroy(core);
+}
+
+/* T2: servers that cannot be reached do not hide that those which can are busy, and a port that is
+ * known to be shut is not tried behind them; it may have the model that another lacks. */
+TEST_CASE(test_a_busy_server_outweighs_a_shut_port)
+{
+    static const struct {
+        bool is_shut; /* the second, from the start */
+        uint32_t tries;
+        enum gateway_failure failures[ENDPOINTS];
+        enum gateway_refusal refusal;
+    } cases[] = {
+        {true, 1, {GATEWAY_FAILED_BUSY}, GATEWAY_REFUSED_BUSY},
+        {false, 2, {GATEWAY_FAILED_BUSY, GATEWAY_FAILED_UNREACHABLE}, GATEWAY_REFUSED_BUSY},
+        {false, 2, {GATEWAY_FAILED_UNREACHABLE, GATEWAY_FAILED_BUSY}, GATEWAY_REFUSED_BUSY},
+        {false, 2, {GATEWAY_FAILED_BUSY, GATEWAY_FAILED_BROKE}, GATEWAY_REFUSED_FAILED},
+        {true, 2, {GATEWAY_FAILED_ABSENT, GATEWAY_FAILED_UNREACHABLE}, GATEWAY_REFUSED_FAILED},
+        {true, 2, {GATEWAY_FAILED_BROKE, GATEWAY_FAILED_BUSY}, GATEWAY_REFUSED_FAILED},
+        {true, 2, {GATEWAY_FAILED_UNREACHABLE, GATEWAY_FAILED_BROKE}, GATEWAY_REFUSED_FAILED},
+    };
+    static const uint64_t second = 2; /* its identity */
+    const struct gateway_ask asked = {.port = GATEWAY_PORT_GRPC};
+    const struct gateway_ask to_second = {
+        .port = GATEWAY_PORT_GRPC, .subset = &second, .subset_count = 1};
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct gateway *core = core_make(0);
+        struct gateway_event failed = {
+            .kind = GATEWAY_TRY_FAILED, .failure = GATEWAY_FAILED_UNREACHABLE, .ask = to_second};
+        if (cases[i].is_shut) {
+            step(core, &(struct gateway_event){.kind = GATEWAY_REQUEST, .ask = to_second});
+            assert_int_equal(step(core, &failed).refusal, GATEWAY_REFUSED_FAILED);
+        }
+        step(core, &(struct gateway_event){.kind = GATEWAY_REQUEST, .ask = asked});
+        failed.ask = asked;
+        struct gateway_action action = {.kind = GATEWAY_SEND};
+        for (uint32_t k = 0; k < cases[i].tries; k++) {
+            assert_int_equal(action.kind, GATEWAY_SEND);
+            failed.failure = cases[i].failures[k];
+            action = step(core, &failed);
+        }
+        assert_int_equal(action.kind, GATEWAY_REFUSE);
+        assert_int_equal(action.refusal, cases[i].refusal);
+        gateway_check(core);
+        gateway_destroy(core);
+    }
 }
 
 TEST_CASE(test_prefixes_of_targets_differ)

@@ -150,13 +150,16 @@ schedule_for(struct gateway *gateway, struct core_request *request, struct gatew
     return NONE;
 }
 
-/* E6: an open port at any target goes before a shut one. */
+/* E6: an open port at any target goes before a shut one, which is no choice after a server that is
+ * there has declined. */
 uint32_t
 route_schedule(struct gateway *gateway, struct core_request *request, struct gateway_ask *ask,
                uint32_t *target)
 {
     uint32_t chosen = schedule_for(gateway, request, ask, PORTS_OPEN, target);
-    return chosen != NONE ? chosen : schedule_for(gateway, request, ask, PORTS_ANY, target);
+    if (chosen == NONE && request->busy_count == 0)
+        chosen = schedule_for(gateway, request, ask, PORTS_ANY, target);
+    return chosen;
 }
 
 void

@@ -137,6 +137,7 @@ struct core_request {
     uint32_t tries;
     uint32_t busy_count;
     uint32_t absent_count;
+    uint32_t unreachable_count;
     uint32_t tried_count;
     uint32_t tried[GATEWAY_TRIES_MAX]; /* endpoints not to be tried again */
     uint64_t adapter;                  /* counted in the endpoint's table; 0: not */

@@ -401,13 +401,16 @@ refuse(struct gateway *gateway, uint32_t number, enum gateway_refusal refusal)
     request_free(request);
 }
 
+/* T2. */
 static enum gateway_refusal
 refusal_of(const struct core_request *request)
 {
+    uint32_t reached = request->tries - request->unreachable_count;
     uint32_t declined = request->busy_count + request->absent_count;
+    bool are_busy = request->busy_count > 0 && declined == reached;
     return request->tries == 0                       ? GATEWAY_REFUSED_NO_ENDPOINT
            : request->absent_count == request->tries ? GATEWAY_REFUSED_UNKNOWN
-           : declined == request->tries              ? GATEWAY_REFUSED_BUSY
+           : are_busy                                ? GATEWAY_REFUSED_BUSY
                                                      : GATEWAY_REFUSED_FAILED;
 }
 
@@ -575,6 +578,7 @@ on_try_failed(struct gateway *gateway, const struct gateway_event *event)
         suspect(gateway, endpoint, request->port);
     request->busy_count += event->failure == GATEWAY_FAILED_BUSY;
     request->absent_count += event->failure == GATEWAY_FAILED_ABSENT;
+    request->unreachable_count += event->failure == GATEWAY_FAILED_UNREACHABLE;
     request->tried[request->tried_count++] = endpoint;
     route_fail(gateway, request, event);
     place(gateway, event->request, &event->ask);

@@ -11,7 +11,7 @@ openai_error_of(enum gateway_refusal refusal)
 {
     static const struct openai_error errors[GATEWAY_REFUSAL_COUNT] = {
         [GATEWAY_REFUSED_NO_ENDPOINT] = {503, .message = "no model server can be reached"},
-        [GATEWAY_REFUSED_BUSY] = {429, .message = "every model server that was tried is busy"},
+        [GATEWAY_REFUSED_BUSY] = {429, .message = "every model server in reach is busy"},
         [GATEWAY_REFUSED_FAILED] = {502, .message = "every model server that was tried failed"},
         [GATEWAY_REFUSED_SHED] = {429, .message = "the model servers are saturated, and requests "
                                                   "of a negative priority are refused"},
