@@ -316,6 +316,7 @@ class Passing(GatewayTest):
                 ('{"model": "a", "model": "b"}', "POST", CHAT, {}, 400),
                 ('{"model": "a", "mo\\u0064el": "b"}', "POST", CHAT, {}, 400),
                 ('{"model": "a\\u12"}', "POST", CHAT, {}, 400),
+                ('{"model": "base\\u0000"}', "POST", CHAT, {}, 400),
                 (chat, "POST", "/v1/nothing", {}, 404),
                 (None, "GET", CHAT, {}, 405),
                 (chat, "POST", CHAT, {"Content-Encoding": "gzip"}, 415),

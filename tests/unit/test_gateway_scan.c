@@ -400,6 +400,31 @@ test_names_are_compared_by_their_meaning(void **state)
 }
 
 static void
+expect_mistake(const char *body, size_t bytes, const char *mistake)
+{
+    struct prompt prompt;
+    const char *found = prompt_read(body, bytes, &prompt);
+    assert_non_null(found);
+    assert_non_null(strstr(found, mistake));
+}
+
+/* As over gRPC. Each is what some parser would make another name of. */
+static void
+test_names_are_texts(void **state)
+{
+    static const char *const bodies[] = {"{\"model\":\"a\\u0000b\"}", "{\"model\":\"a\xff\"}",
+                                         "{\"model\":\"a\xc0\x80\"}",
+                                         "{\"model\":\"\xed\xa0\x80\"}"};
+    static const char zero[] = "{\"model\":\"a\0b\"}";
+    static const char half[] = "{\"model\":\"\\ud800\"}";
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(bodies); i++)
+        expect_mistake(bodies[i], strlen(bodies[i]), "UTF-8");
+    expect_mistake(zero, sizeof(zero) - 1, "UTF-8");
+    expect_mistake(half, sizeof(half) - 1, "string");
+}
+
+static void
 expect_report(const char *header, const char *value, int64_t waiting, double kv_used)
 {
     struct load_report report = {.figures = {.has_waiting = false}};
@@ -536,6 +561,7 @@ main(void)
         cmocka_unit_test(test_adapters_among_models),
         cmocka_unit_test(test_the_base_model_is_no_adapter),
         cmocka_unit_test(test_names_are_compared_by_their_meaning),
+        cmocka_unit_test(test_names_are_texts),
         cmocka_unit_test(test_load_reports),
         cmocka_unit_test(test_reported_adapters),
         cmocka_unit_test(test_protocol_page),

@@ -5,19 +5,26 @@
 
 #include "base/check.h"
 #include "gateway/core/gateway_core.h"
+#include "wire/wire.h"
 
 enum { BYTES_PER_TOKEN = 4 };
 
-/* Clients may escape a name, as PHP does each slash. 0: it is no text. */
-static uint64_t
-model_hash(struct json_span value)
+/* Clients may escape a name, as PHP does each slash. Logs and labels of metrics show it, so it must
+ * be a text. Returns NULL or the mistake. */
+static const char *
+read_model(struct json_span value, uint64_t *hash)
 {
     struct json_span name;
     struct bytes room = {0};
-    bool is_text = json_span_text(value, &room, &name) && name.bytes > 0;
-    uint64_t hash = is_text ? gateway_name_hash(name.at, name.bytes) : 0;
+    const char *mistake = NULL;
+    if (!json_span_text(value, &room, &name) || name.bytes == 0)
+        mistake = "the member `model` is missing, or not a string";
+    else if (!wire_text_ok((const unsigned char *)name.at, name.bytes))
+        mistake = "the model's name is not UTF-8, or has a zero byte";
+    else
+        *hash = gateway_name_hash(name.at, name.bytes);
     bytes_fini(&room);
-    return hash;
+    return mistake;
 }
 
 const char *
@@ -36,9 +43,9 @@ prompt_read(const char *body, size_t bytes, struct prompt *prompt)
     if (mistake != NULL)
         return mistake;
     prompt->name = members[0].value;
-    prompt->model = model_hash(members[0].value);
-    if (prompt->model == 0)
-        return "the member `model` is missing, or not a string";
+    mistake = read_model(members[0].value, &prompt->model);
+    if (mistake != NULL)
+        return mistake;
     for (size_t i = MESSAGES; i < STREAM && prompt->prompt.bytes < GATEWAY_BLOCK_BYTES; i++)
         if (members[i].value.at != NULL)
             prompt->prompt = members[i].value;
