@@ -700,11 +700,11 @@ def ring_contenders(setting):
 
 # ---- idle
 
-SETTLE_S = 3
-
 
 class Idle:
     """The cost of a server without calls, after it has served for a while."""
+
+    settle_s = 3
 
     def __init__(self, served):
         self.served = served
@@ -728,7 +728,7 @@ class Idle:
 
     def measure(self, _case, seconds, _rate, _seed):
         if not self.settled:
-            self.wait_seconds(SETTLE_S)
+            self.wait_seconds(self.settle_s)
             self.settled = True
         pids = self.pids()
         begin = time.monotonic()

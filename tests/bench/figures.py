@@ -234,6 +234,8 @@ GOALS = [
          plain("gateway memory", "shoal", "memory", "stream_kib"), "most", 6, "KiB"),
     Goal("gateway-memory", "shoal-gateway, idle: resident memory",
          plain("gateway memory", "shoal", "memory", "idle_mib"), "most", 24, "MiB"),
+    Goal("gateway-idle", "shoal-gateway, idle, 100 endpoints: CPU, of one core",
+         plain("gateway idle", "shoal", "idle", "core_percent"), "most", 3, "%"),
     Goal("idle", "an idle node with 4 stages: CPU, of one core",
          plain("idle", "shoal_4", "idle", "core_percent"), "most", 0.5, "%"),
     Goal("service-rate", "Shoal, no network ÷ Python service: requests/s, 128 outstanding",

@@ -9,9 +9,10 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.request
 from pathlib import Path
 
-from contenders import LOAD_FIGURES, Case, Group, closed
+from contenders import LOAD_FIGURES, Case, Group, Idle, closed
 from programs import PINNED, RUN_DEADLINE_S, Failed, Missing, Server, run_json
 from quiet import cpu_seconds
 from shoal_ports import free_port
@@ -20,6 +21,7 @@ from web import Web
 CHAT = "/v1/chat/completions"
 STREAMS, EVENTS, EVERY_US = 200, 100, 20000
 OPEN_STREAMS = 2000
+ENDPOINTS = 100
 H2_STREAMS = 16  # of a connection
 FIGURES = [*LOAD_FIGURES[:3], ("server_cpu_us_per_request", "proxy CPU µs")]
 SIZES = {"1 KB": 1000, "220 KB": 220000}
@@ -145,12 +147,17 @@ class HAProxy(Proxy):
 
 
 class Gateway(Proxy):
+    more_keys = {}
+
+    def endpoints(self):
+        return [{"name": "one", "address": "127.0.0.1", "port": str(self.backend_port)}]
+
     def command(self):
-        self.setting.write(f"{self.name}.endpoints.yaml", (
-            "endpoints:\n"
-            f'  - {{ name: one, address: 127.0.0.1, port: "{self.backend_port}" }}\n').encode())
+        self.setting.write(f"{self.name}.endpoints.yaml",
+                           json.dumps({"endpoints": self.endpoints()}).encode())
         keys = {"listen": f"127.0.0.1:{self.port}", "endpoints": f"{self.name}.endpoints.yaml",
-                "requests_max": 4096, "connections_max": 8192, "idle_connections_max": 256}
+                "requests_max": 4096, "connections_max": 8192, "idle_connections_max": 256,
+                **self.more_keys}
         path = self.setting.write(f"{self.name}.yaml", json.dumps(keys).encode())
         return self.pinned([self.setting.program("bin", "shoal-gateway"), path])
 
@@ -287,6 +294,35 @@ def holding(kind):
     return Holding
 
 
+# ---- idle
+
+
+class ManyEndpoints(Gateway):
+    def __init__(self, setting, name):
+        super().__init__(setting, name, SIZES["1 KB"], ("--addresses", str(ENDPOINTS)))
+        self.admin = free_port()
+        self.more_keys = {"metrics": f"127.0.0.1:{self.admin}"}
+
+    def endpoints(self):
+        return [{"name": str(one), "address": f"127.0.0.{one}", "port": str(self.backend_port)}
+                for one in range(1, ENDPOINTS + 1)]
+
+    def answers(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics") as page:
+                return f"inference_pool_ready_pods {ENDPOINTS}\n" in page.read().decode()
+        except OSError:
+            return False
+
+
+class IdleGateway(Idle):
+    settle_s = 12  # scrapes become as rare as they may be
+
+    def start(self):
+        self.served.start()
+        self.settled = False
+
+
 def rounds_of(wrap):
     def make(setting, names):
         kinds = {**PROXIES, "direct": Direct}
@@ -321,4 +357,9 @@ def gateway_groups():
         lambda setting: rounds_of(holding)(setting, names),
         [Case("memory")], placements=("pinned",),
         figures=[("idle_mib", "resident, idle, MiB"), ("stream_kib", "KiB per open stream")]))
+    groups.append(Group(
+        "gateway idle", f"shoal-gateway: idle, {ENDPOINTS} endpoints", ("shoal",),
+        lambda setting: {"shoal": IdleGateway(ManyEndpoints(setting, "gateway_idle"))},
+        [Case("idle")], placements=("pinned",), times=10,
+        figures=[("core_percent", "% of a core"), ("wakes_per_s", "switches/s")]))
     return groups

@@ -3,8 +3,9 @@
  * A model server that costs as little as it can, so that the proxy before it is measured: one
  * thread, HTTP/1.1 with keep-alive, no parsing beyond the request's length.
  *
- *     model_backend [--cpu N] [--chunks N] [--every-us N] PORT
+ *     model_backend [--addresses N] [--cpu N] [--chunks N] [--every-us N] PORT
  *
+ * It listens at 127.0.0.1 and, with --addresses, the addresses after it: N servers in one.
  * A request whose body begins with "stream":true within its first bytes gets N events, one each N
  * microseconds, each with the time of the monotonic clock at which it was written; others get a
  * short JSON object. GET /metrics answers what a scrape needs. Prints "listening" once it is ready;
@@ -23,7 +24,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEAD_BYTES = 8192, READ_BYTES = 512 << 10, EVENTS = 256, LOOK_BYTES = 256 };
+enum {
+    HEAD_BYTES = 8192,
+    READ_BYTES = 512 << 10,
+    EVENTS = 256,
+    LOOK_BYTES = 256,
+    ADDRESSES_MAX = 250
+};
 
 struct backend_client {
     int fd;
@@ -192,12 +199,11 @@ client_read(struct backend_client *client)
 /* ---- the loop ---- */
 
 static int
-listen_at(uint16_t port)
+listen_at(uint32_t address, uint16_t port)
 {
     int on = 1;
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons(port),
-                             .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {.s_addr = htonl(address)}};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0 ||
@@ -240,38 +246,46 @@ events_due(void)
 }
 
 static void
-serve(uint16_t port)
+serve(uint32_t addresses, uint16_t port)
 {
     struct epoll_event events[EVENTS];
+    int listeners[ADDRESSES_MAX];
     int poll = epoll_create1(EPOLL_CLOEXEC);
-    int listener = listen_at(port);
     struct epoll_event first = {.events = EPOLLIN};
-    if (poll < 0 || epoll_ctl(poll, EPOLL_CTL_ADD, listener, &first) != 0)
-        BENCH_FAIL("epoll: %s", strerror(errno));
+    for (uint32_t i = 0; i < addresses; i++) {
+        listeners[i] = listen_at(INADDR_LOOPBACK + i, port);
+        if (poll < 0 || epoll_ctl(poll, EPOLL_CTL_ADD, listeners[i], &first) != 0)
+            BENCH_FAIL("epoll: %s", strerror(errno));
+    }
     printf("listening\n");
     fflush(stdout);
     while (!is_reported_to_stop) {
         int count = epoll_pwait2(poll, events, EVENTS, events_due(), NULL);
         for (int i = 0; i < count; i++)
-            if (events[i].data.ptr == NULL)
-                accept_all(poll, listener);
-            else
+            if (events[i].data.ptr != NULL)
                 client_read(events[i].data.ptr);
+            else
+                for (uint32_t k = 0; k < addresses; k++)
+                    accept_all(poll, listeners[k]);
     }
 }
 
 int
 main(int count, char **arguments)
 {
-    static const struct option known[] = {{"cpu", required_argument, NULL, 'c'},
+    static const struct option known[] = {{"addresses", required_argument, NULL, 'a'},
+                                          {"cpu", required_argument, NULL, 'c'},
                                           {"chunks", required_argument, NULL, 'n'},
                                           {"every-us", required_argument, NULL, 'e'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    static const char usage[] = "Usage: model_backend [--cpu N] [--chunks N] [--every-us N] PORT\n";
+    static const char usage[] =
+        "Usage: model_backend [--addresses N] [--cpu N] [--chunks N] [--every-us N] PORT\n";
+    uint32_t addresses = 1;
     int id;
     while ((id = getopt_long(count, arguments, "", known, NULL)) != -1)
         switch (id) {
+        case 'a': addresses = (uint32_t)bench_number("addresses", optarg, 1, ADDRESSES_MAX); break;
         case 'c': bench_pin((int)bench_number("cpu", optarg, 0, CPU_SETSIZE - 1)); break;
         case 'n': chunks = bench_number("chunks", optarg, 1, 1000000000); break;
         case 'e': every_ns = bench_number("every-us", optarg, 1, 100000000) * 1000; break;
@@ -285,6 +299,6 @@ main(int count, char **arguments)
     struct sigaction stop = {.sa_handler = on_signal};
     if (sigaction(SIGTERM, &stop, NULL) != 0 || sigaction(SIGINT, &stop, NULL) != 0)
         BENCH_FAIL("sigaction: %s", strerror(errno));
-    serve((uint16_t)bench_number("PORT", arguments[optind], 1, UINT16_MAX));
+    serve(addresses, (uint16_t)bench_number("PORT", arguments[optind], 1, UINT16_MAX));
     return 0;
 }

@@ -27,7 +27,7 @@ Cells:
   picker   shoal-gateway behind Envoy's ext_proc, without Envoy: requests of 1 KB and 220 KB
   gateway  shoal-gateway, nginx and HAProxy (package haproxy) before one model server: requests of
            1 KB and 220 KB, 1 KB over HTTP/2 (package nghttp2-client), 200 streams, the memory of open
-           ones
+           ones, the cost of 100 endpoints without calls
   stages   echo with 1, 2 and 4 stages without a network: the cost of a stage
   service  two stages: a service in plain Python without a network; Shoal without a network
            (pipeline_bench submits as the front does); Shoal over gRPC

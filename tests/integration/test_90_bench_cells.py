@@ -83,7 +83,8 @@ class TestCells(BenchTest):
             if shutil.which(program, path="/usr/sbin:/usr/bin") is None:
                 self.skipTest(f"{program} is not installed")
         self.check_goals(self.check_cell("gateway", "pinned"),
-                         ("gateway-1k", "gateway-220k", "gateway-lag", "gateway-stream", "gateway-memory"))
+                         ("gateway-1k", "gateway-220k", "gateway-lag", "gateway-stream", "gateway-memory",
+                          "gateway-idle"))
 
     def test_digits(self):
         help_text = subprocess.run([BUILD / "bin" / "shoald", "--help-config=markdown"],
