@@ -147,6 +147,22 @@ take_or_keep(struct peer_link *link, struct peer_slot *slot, const struct wire_m
     return false;
 }
 
+#define TOO_LARGE "a message of the answer is larger than this node accepts"
+#define TOO_MANY                                                                                   \
+    "as many answers in pieces as may be under way between two nodes are: try again later"
+
+/* The call has been served, so the caller gets this instead of the answer: another try would serve
+ * it again. */
+static void
+replace_answer(struct peer_answer *answer, const char *text)
+{
+    answer->end = MESH_END_OK;
+    answer->status = STATUS_RESOURCE_EXHAUSTED;
+    answer->text = (struct wire_span){text, strlen(text)};
+    answer->has_message = answer->has_figures = false;
+    answer->initial_count = answer->trailing_count = 0;
+}
+
 /* Locked. */
 static bool
 on_answer(struct peer_link *link, const struct wire_message *message, struct peer_frame *frame,
@@ -162,7 +178,7 @@ on_answer(struct peer_link *link, const struct wire_message *message, struct pee
     }
     peer_pipe_drop(&link->pipe, answer->number); /* it may answer before it has everything */
     if (answer->message_bytes > peers_options_of(link->peers)->message_bytes_max) {
-        answer->end = MESH_END_FAILED; /* parts that follow match nothing and are ignored */
+        replace_answer(answer, TOO_LARGE); /* parts that follow match nothing and are ignored */
     } else {
         slot->message.expected = answer->message_bytes;
         gathered_add(&slot->message, message, frame);
@@ -208,10 +224,6 @@ send_cancel(struct peer_link *link, uint32_t number)
     check_pipe(link);
 }
 
-#define TOO_LARGE "a message of the answer is larger than this node accepts"
-#define TOO_MANY                                                                                   \
-    "as many answers in pieces as may be under way between two nodes are: try again later"
-
 /* Locked. The flow cannot go on for that reason: tells the peer and ends the call. */
 static bool
 give_up(struct peer_link *link, struct peer_slot *slot, const char *text, struct peer_frame *frame,
@@ -222,11 +234,7 @@ give_up(struct peer_link *link, struct peer_slot *slot, const char *text, struct
     *taken = *slot;
     slots_free(&link->slots, slot);
     frame->kind = PEER_ANSWER;
-    frame->answer.end = MESH_END_OK;
-    frame->answer.status = STATUS_RESOURCE_EXHAUSTED;
-    frame->answer.text = (struct wire_span){text, strlen(text)};
-    frame->answer.has_message = frame->answer.has_figures = false;
-    frame->answer.initial_count = frame->answer.trailing_count = 0;
+    replace_answer(&frame->answer, text);
     return true;
 }
 

@@ -308,14 +308,15 @@ static const struct runner_call_type call_type = {.serve = on_serve, .answer = o
 
 /* ---- calls ---- */
 
-/* Answers a call that cannot be accepted now; parts that follow are ignored. */
+/* Answers a call that cannot be accepted; parts that follow are ignored. OK: the caller gets the
+ * refusal. */
 static void
 refuse_call(struct peer_session *session, uint32_t number, enum mesh_end end, const char *text)
 {
     struct peer_frame frame;
     frame.answer.number = number;
     frame.answer.end = end;
-    frame.answer.status = STATUS_OK;
+    frame.answer.status = end == MESH_END_OK ? STATUS_RESOURCE_EXHAUSTED : STATUS_OK;
     frame.answer.text = (struct wire_span){text, strlen(text)};
     frame.answer.has_message = frame.answer.has_figures = false;
     frame.answer.initial_count = frame.answer.trailing_count = 0;
@@ -410,9 +411,9 @@ static const char *
 refusal(const struct peer_session *session, const struct wire_message *message,
         const struct peer_frame *frame, enum mesh_end *end)
 {
-    *end = MESH_END_FAILED;
+    *end = MESH_END_OK;
     if (frame->call.message_bytes > session->house->options->message_bytes_max)
-        return "the message is larger than this node accepts";
+        return "the message is larger than the serving node accepts";
     *end = MESH_END_OVERLOADED;
     if (session->held_bytes + held_of(message, frame) > PEER_SERVER_HELD_BYTES)
         return "too many bytes of requests are waiting";
