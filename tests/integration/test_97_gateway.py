@@ -797,7 +797,11 @@ schedulingProfiles:
   - pluginRef: seed-picker
 """
         flow = "endpoints: servers.yaml\nfeatureGates: [flowControl]\nflowControl:\n  "
-        self.assertEqual(self.run_gateway(picker, "--check"), (0, "valid: 1 endpoints\n"))
+        found = picker.replace("endpoints: servers.yaml", "dataLayer: {discovery: {pluginRef: list}}")
+        found = found.replace("plugins:\n- type", "plugins:\n- {name: list, type: file-discovery, "
+                              "parameters: {path: servers.yaml, watchFile: true}}\n- type", 1)
+        for text in (picker, found, found + "endpoints: servers.yaml\n"):
+            self.assertEqual(self.run_gateway(text, "--check"), (0, "valid: 1 endpoints\n"))
         for text, said in (
                 ("endpoints: servers.yaml\nliste: x\n", ":2: the key liste is not known"),
                 ("endpoints: servers.yaml\ntries_max: 9\n", "tries_max: 9 is no number from 1 to 8"),
@@ -819,6 +823,10 @@ schedulingProfiles:
                 ("endpoints: servers.yaml\nscrape_ms_min: 150\nfeatureGates: [flowControl]\n",
                  "metricsStalenessThreshold is less than twice scrape_ms_min"),
                 ("a: [\n", "not YAML"),
+                (found.replace("path: ", "file: "), "expected a file-discovery with"),
+                (found.replace("pluginRef: list", "pluginRef: room"), "expected a file-discovery with"),
+                (found.replace("path: servers", "path: nowhere"), "nowhere.yaml: No such file"),
+                (found + "endpoints: nowhere.yaml\n", "nowhere.yaml: No such file"),
                 (picker.replace("pluginRef: room", "pluginRef: rooms"), "has the name rooms"),
                 (picker.replace("type: seed-picker", "type: s"), "has the name seed-picker"),
                 (picker.replace("weight: 2.5", "weight: x"), "weight: expected a number"),

@@ -33,7 +33,7 @@ picker_config_has(const char *name)
 {
     static const char *const members[] = {"apiVersion",         "kind",        "plugins",
                                           "featureGates",       "flowControl", "saturationDetector",
-                                          "schedulingProfiles", "parser"};
+                                          "schedulingProfiles", "parser",      "dataLayer"};
     return plugin_index(name, members, ARRAY_COUNT(members)) >= 0;
 }
 
@@ -49,8 +49,11 @@ print_names(FILE *out, const char *title, const char *const *names, int count)
 void
 picker_config_print_manual(FILE *out)
 {
-    fputs("plugins, schedulingProfiles, featureGates, flowControl, saturationDetector\n"
-          "    as in EndpointPickerConfig.\n",
+    fputs("plugins, schedulingProfiles, featureGates, flowControl, saturationDetector, dataLayer\n"
+          "    as in EndpointPickerConfig. The file that a file-discovery of dataLayer names is "
+          "that\n"
+          "    of `endpoints`, unless this key is given; metrics are read without "
+          "dataLayer.sources.\n",
           out);
     print_names(out, "Scorers", gateway_scorer_names, GATEWAY_SCORER_COUNT);
     print_names(out, "Pickers", gateway_picker_names, GATEWAY_PICKER_COUNT);
@@ -174,4 +177,19 @@ picker_config_read_parser(const struct yaml_file *file, bool *takes_any_body, st
     return which >= 0 ? STATUS_OK
                       : yaml_mistake(file, parser, error,
                                      "pluginRef: expected openai-parser or passthrough-parser");
+}
+
+enum status
+picker_config_find_endpoints(const struct yaml_file *file, const struct tree_node **path,
+                             struct error *error)
+{
+    const struct tree_node *layer = yaml_find(yaml_root(file), "dataLayer");
+    const struct tree_node *discovery = yaml_find(layer, "discovery");
+    const char *wanted = yaml_text(yaml_find(discovery, "pluginRef"));
+    struct plugin_ref plugin = plugin_find(file, wanted != NULL ? wanted : "");
+    *path = yaml_find(yaml_find(plugin.entry, "parameters"), "path");
+    if (discovery != NULL && (strcmp(plugin.type, "file-discovery") != 0 || *path == NULL))
+        return yaml_mistake(file, discovery, error,
+                            "pluginRef: expected a file-discovery with the parameter path");
+    return STATUS_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * EndpointPickerConfig, as the Gateway API Inference Extension and llm-d's router have it: plugins,
- * schedulingProfiles, featureGates, flowControl, saturationDetector. picker_config.c reads the
- * first two, flow_config.c the others, plugins.c is for both.
+ * schedulingProfiles, featureGates, flowControl, saturationDetector, parser, dataLayer.
+ * flow_config.c reads the third to the fifth, picker_config.c the others, plugins.c is for both.
  */
 #pragma once
 
@@ -24,6 +24,10 @@ enum status picker_config_read(const struct yaml_file *file, struct gateway_sche
 /* `parser: {pluginRef}`: whether bodies are passed through unread. */
 enum status picker_config_read_parser(const struct yaml_file *file, bool *takes_any_body,
                                       struct error *error) WARN_UNUSED;
+/* `dataLayer: {discovery: {pluginRef}}`: the path of the list of endpoints; NULL: none. */
+enum status picker_config_find_endpoints(const struct yaml_file *file,
+                                         const struct tree_node **path,
+                                         struct error *error) WARN_UNUSED;
 void picker_config_print_manual(FILE *out);
 
 /* ---- flow_config.c ---- */

@@ -197,6 +197,19 @@ resolve(struct gateway_settings *settings, const char *path, struct error *error
     return status == STATUS_OK ? resolve_tls(settings, path, error) : status;
 }
 
+/* The list may be named as the reference does. */
+static enum status
+take_discovery(struct gateway_settings *settings, const struct yaml_file *file, struct error *error)
+{
+    const struct tree_node *path;
+    enum status status = picker_config_find_endpoints(file, &path, error);
+    bool is_wanted = path != NULL && settings->endpoints[0] == '\0';
+    for (size_t i = 0; status == STATUS_OK && is_wanted && i < ARRAY_COUNT(keys); i++)
+        if (strcmp(keys[i].name, "endpoints") == 0)
+            status = take_key(settings, file, &keys[i], path, error);
+    return status;
+}
+
 enum status
 settings_read(struct gateway_settings *settings, const char *path, struct error *error)
 {
@@ -216,6 +229,8 @@ settings_read(struct gateway_settings *settings, const char *path, struct error 
         status = label_config_read(file, &settings->labels, error);
     if (status == STATUS_OK)
         status = picker_config_read_parser(file, &settings->takes_any_body, error);
+    if (status == STATUS_OK)
+        status = take_discovery(settings, file, error);
     yaml_file_free(file);
     return status == STATUS_OK ? resolve(settings, path, error) : status;
 }
