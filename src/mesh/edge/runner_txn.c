@@ -184,6 +184,7 @@ static void
 add_write(struct mesh_runner *runner, struct txn *txn, const struct mesh_write *write, char **ids)
 {
     const char *id = put_id(ids, id_of(write));
+    CHECK(txn->compare_count < ARRAY_COUNT(txn->compares));
     txn->compares[txn->compare_count++] =
         (struct store_compare){.table = table_of(write), .id = id, .revision = write->compare};
     if (write->verb == MESH_VERB_COMPARE)
@@ -215,10 +216,11 @@ runner_txn_do(struct mesh_runner *runner, const struct mesh_txn *asked)
     char *ids = hold_ids(txn, asked);
     for (uint32_t i = 0; i < asked->write_count; i++)
         add_write(runner, txn, &asked->writes[i], &ids);
-    if (asked->absent != NULL)
+    if (asked->absent != NULL) {
+        CHECK(txn->compare_count < ARRAY_COUNT(txn->compares));
         txn->compares[txn->compare_count++] =
             (struct store_compare){.table = STORE_INSTANCES, .id = put_id(&ids, asked->absent)};
-    CHECK(txn->compare_count <= ARRAY_COUNT(txn->compares));
+    }
     link_add_last(&runner->txns, &txn->link);
     runner->counts.txns++;
     runner_work_add(runner, &txn->work);

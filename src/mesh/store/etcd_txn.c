@@ -77,6 +77,7 @@ make_compares(struct txn_making *making, const struct etcd_store *store,
     for (size_t i = 0; i < txn->compare_count; i++) {
         const struct store_compare *compare = &txn->compares[i];
         struct etcd_range range = key_range(making, store, compare->table, compare->id);
+        CHECK(making->compare_count < ARRAY_COUNT(making->compares));
         size_t at = making->compare_count++;
         making->compares[at] = (struct etcd_compare){
             .range = range, .target = ETCD_MOD, .number = (int64_t)compare->revision};
@@ -91,14 +92,17 @@ make_changes(struct txn_making *making, const struct etcd_store *store, const st
     for (size_t i = 0; i < txn->change_count; i++) {
         const struct store_change *change = &txn->changes[i];
         struct etcd_range range = key_range(making, store, change->table, change->id);
+        CHECK(making->success_count < ARRAY_COUNT(making->success));
         making->success[making->success_count++] = (struct etcd_op){
             .kind = change->value == NULL ? ETCD_DELETE : ETCD_PUT,
             .range = range,
             .value = {change->value, change->value_bytes},
         };
-        if (change->value != NULL && !batch_creates(txn, change))
-            making->success[making->success_count++] =
-                (struct etcd_op){.kind = ETCD_RANGE, .range = range, .content = ETCD_KEYS_ONLY};
+        if (change->value == NULL || batch_creates(txn, change))
+            continue;
+        CHECK(making->success_count < ARRAY_COUNT(making->success));
+        making->success[making->success_count++] =
+            (struct etcd_op){.kind = ETCD_RANGE, .range = range, .content = ETCD_KEYS_ONLY};
     }
 }
 
@@ -317,7 +321,6 @@ send(struct etcd_store *store, const struct store_batch *batch, int64_t timeout_
         making->compares,      making->compare_count, making->success,
         making->success_count, making->failure,       making->compare_count,
     };
-    CHECK(making->compare_count <= BATCH_OPS_MAX && making->success_count <= BATCH_OPS_MAX);
     *out = (struct out){store->outs, &store->outs, store, NULL, *batch};
     if (out->next != NULL)
         out->next->link = &out->next;
