@@ -31,7 +31,7 @@ static enum http_flow
 send_part(struct exchange *exchange)
 {
     const char *frame = exchange->body + exchange->sent_bytes;
-    struct oip_frame out;
+    struct oip_frame out = {0};
     size_t bytes;
     CHECK(grpc_scan_frame(frame, exchange->whole_bytes - exchange->sent_bytes, SIZE_MAX, &bytes) ==
           GRPC_SCAN_WHOLE);
