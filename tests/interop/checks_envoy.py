@@ -5,6 +5,7 @@ gateway chooses among two simulated servers."""
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import unittest
@@ -18,6 +19,23 @@ sys.path.insert(0, str(peers.SOURCE / "tests" / "integration"))
 
 from shoal_fixture import free_port, wait_until  # noqa: E402
 
+RATE_SECONDS = 5
+REFERENCE = "156 to 182 on a machine like ours (2026-11-22)"
+PROGRAMS = "/usr/bin:/usr/sbin"
+NGINX = """
+daemon off; master_process off; pid %(folder)s/nginx.%(number)s.pid; error_log stderr;
+events { }
+http {
+    access_log off; client_max_body_size 64m; keepalive_requests 1000000; default_type application/json;
+    client_body_temp_path %(folder)s/nginx; proxy_temp_path %(folder)s/nginx;
+    fastcgi_temp_path %(folder)s/nginx; uwsgi_temp_path %(folder)s/nginx; scgi_temp_path %(folder)s/nginx;
+    server {
+        listen 127.0.0.1:%(port)s;
+        location = /metrics { return 200 "vllm:num_requests_waiting 0\\n"; }
+        location / { return 200 '{"usage":{"prompt_tokens":44000,"completion_tokens":1}}'; }
+    }
+}
+"""
 BIN = pathlib.Path(os.environ["SHOAL_BUILD_DIR"]) / "bin"
 
 
@@ -47,7 +65,7 @@ def envoy_config(ports, body_mode="FULL_DUPLEX_STREAMED"):
     return config
 
 
-class Envoy(unittest.TestCase):
+class EnvoyTest(unittest.TestCase):
     @classmethod
     def start(cls, *command):
         log = (peers.FOLDER / f"log{len(cls.processes)}").open("w")
@@ -64,7 +82,7 @@ class Envoy(unittest.TestCase):
         cls.ports = ports
         cls.url = f"http://127.0.0.1:{ports[8080]}/v1/chat/completions"
         cls.admin = f"http://127.0.0.1:{ports[8101]}/metrics"
-        cls.start_servers()
+        cls.servers = {number: cls.start_server(number) for number in (8001, 8002)}
         files = {"servers.yaml": {"endpoints": [
                      {"name": str(number), "address": "127.0.0.1", "port": str(ports[number])}
                      for number in (8001, 8002)]},
@@ -83,11 +101,10 @@ class Envoy(unittest.TestCase):
             wait_until(lambda at=ports[port]: answers(f"http://127.0.0.1:{at}/v1/models"), "Envoy answers")
 
     @classmethod
-    def start_servers(cls):
-        cls.servers = {number: cls.start(
+    def start_server(cls, number):
+        return cls.start(
             sys.executable, peers.SOURCE / "tests/llm-server/llm_server.py", "--port",
             str(cls.ports[number]), "--name", str(number), "--adapters", "red,blue", "--speed", "50")
-            for number in (8001, 8002)}
 
     @classmethod
     def stop(cls):
@@ -104,6 +121,8 @@ class Envoy(unittest.TestCase):
     def up(cls):
         return sum(value for name, value in cls.figures().items() if name.startswith("endpoint_up"))
 
+
+class Envoy(EnvoyTest):
     def curl(self, body, *options):
         """(status, headers, body) of one call."""
         (peers.FOLDER / "body").write_text(body if isinstance(body, str) else json.dumps(body))
@@ -173,6 +192,34 @@ class Envoy(unittest.TestCase):
         self.assertIn("error", json.loads(text))
         wait_until(lambda: all(value == 0 for name, value in self.figures().items()
                          if "in_flight" in name or name == "ext_proc_streams"), "nothing in flight")
+
+
+class Rate(EnvoyTest):
+    """Before servers that cost little."""
+
+    @classmethod
+    def setUpClass(cls):
+        for program in ("nginx", "wrk"):
+            if shutil.which(program, path=PROGRAMS) is None:
+                raise unittest.SkipTest(f"{program} is not installed")
+        super().setUpClass()
+
+    @classmethod
+    def start_server(cls, number):
+        path = peers.FOLDER / f"nginx.{number}.conf"
+        path.write_text(NGINX % {"folder": peers.FOLDER, "number": number, "port": cls.ports[number]})
+        return cls.start(shutil.which("nginx", path=PROGRAMS), "-e", "stderr", "-c", path)
+
+    def check_rate_of_220_kb(self):
+        text = json.dumps({"model": "red", "messages": [{"role": "user", "content": "shoal" * 44000}]})
+        script = peers.FOLDER / "body.lua"
+        script.write_text('wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
+                          f"wrk.body = '{text}'\n")
+        done = subprocess.run(["wrk", "-t1", "-c16", f"-d{RATE_SECONDS}", "-s", script, self.url],
+                              capture_output=True, text=True, timeout=peers.SECONDS, check=True)
+        self.assertNotIn("Non-2xx", done.stdout)
+        rate = float(done.stdout.split("Requests/sec:")[1].split()[0])
+        self.detail = f"{rate:.0f} requests/s; the reference pickers had {REFERENCE}"
 
 
 if __name__ == "__main__":
