@@ -436,6 +436,23 @@ class Hanging(GatewayTest):
         self.check_retries("hang")
 
 
+class Pausing(GatewayTest):
+    """A token each 140 ms, for hours."""
+
+    options = ("--speed", "0.1")
+    keys = {"idle_timeout_ms": 50}
+
+    def test_an_answer_that_takes_too_long(self):
+        status, _, body = self.gateway.chat(stream=True, max_tokens=100_000)
+        self.assertIn(b'"code":502', body)
+        self.assertEqual(self.gateway.figures()["cut_short_total"], 1 if status == 200 else 0)
+        wait_until(lambda: self.gateway.figures()["requests_open"] == 0, "it is not freed")
+
+
+class Lasting(Pausing):
+    keys = {"total_timeout_ms": 3000}
+
+
 class Example(unittest.TestCase):
     def test_the_demo(self):
         done = subprocess.run([sys.executable, SOURCE / "examples" / "gateway" / "demo.py",
