@@ -307,8 +307,8 @@ struct gateway_event {
 
 enum gateway_refusal {
     GATEWAY_REFUSED_NO_ENDPOINT, /* none is known to be well */
-    GATEWAY_REFUSED_BUSY,        /* every endpoint that was tried declined */
-    GATEWAY_REFUSED_FAILED,      /* every try failed */
+    GATEWAY_REFUSED_BUSY,        /* T2: the endpoints that could be reached declined */
+    GATEWAY_REFUSED_FAILED,      /* T2: all tries failed otherwise */
     GATEWAY_REFUSED_SHED,        /* a negative priority, and the pool is saturated */
     GATEWAY_REFUSED_QUEUE_FULL,
     GATEWAY_REFUSED_EXPIRED, /* it waited for its whole TTL */
