@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`./dev demo gateway`: three simulated language-model servers (tests/llm-server), each with room for
 two of six LoRA adapters, get the same calls first in turn (round robin), then through shoal-gateway.
-Then a server is killed under load, and comes back. At last one tenant floods the gateway, without and
-with fairness. Fails if a call fails before its first token, or if the gateway is no better than round
-robin.
+Then a server is killed under load, and comes back. One tenant floods the gateway, without and with
+fairness. At last an adapter is rolled out, and back. Fails if a call fails before its first token, or
+if the gateway is no better than round robin.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -45,6 +46,9 @@ FAIR = {  # as docs/gateway.md explains
                     "defaultRequestTTL": "0s",  # as long as a call may take
                     "defaultPriorityBand": {"fairnessPolicyRef": "round-robin-fairness-policy"}}}
 
+NEW = {"kind": "LLMRoute", "metadata": {"name": "tax"}, "spec": {"backendRefs": [
+    {"name": "all", "adapter": {"name": "tax", "path": "/adapters/tax"}}]}}
+
 Call = collections.namedtuple("Call", "at model text tokens tenant", defaults=[TOKENS, "demo"])
 
 
@@ -68,6 +72,16 @@ def start(command, log):
 def get(port, path):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WAIT_SECONDS) as answer:
         return answer.read().decode()
+
+
+def status_of(port, model):
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "How much?"}]}
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/chat/completions",
+                                    json.dumps(body).encode(), WAIT_SECONDS) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def wait_until(condition, what):
@@ -227,7 +241,7 @@ async def send(trace, port_of, result):
 
 class Demo:
     def __init__(self, folder, seconds, seed):
-        self.seconds, self.seed = seconds, seed
+        self.folder, self.seconds, self.seed = folder, seconds, seed
         self.servers = [Server(folder, name) for name in ("one", "two", "three")]
         self.gateway = Gateway(folder / "routed", self.servers)
         self.fair = Gateway(folder / "fair", self.servers, **FAIR)
@@ -276,6 +290,25 @@ class Demo:
         await asyncio.sleep(self.seconds * 0.3)
         await loop.run_in_executor(None, victim.start)
 
+    def roll_out(self):
+        """Returns the seconds to the first answer, and those to the first refusal afterwards."""
+        routes = self.folder / "routes"
+        routes.mkdir()
+        gateway = Gateway(self.folder / "rolled", self.servers, resources=str(routes))
+        begun = time.monotonic()
+        (routes / "new").write_text(json.dumps(NEW))  # it is none of the documents yet
+        (routes / "new").rename(routes / "new.json")
+        wait_until(lambda: status_of(gateway.port, "tax") == 200, "the new adapter answers")
+        out = time.monotonic() - begun
+        wait_until(lambda: gateway.figures()["adapters_loaded_total"] == len(self.servers),
+                   "all servers load the new adapter")
+        begun = time.monotonic()
+        (routes / "new.json").unlink()
+        wait_until(lambda: status_of(gateway.port, "tax") == 404, "it is unloaded")
+        back = time.monotonic() - begun
+        gateway.stop()
+        return out, back
+
     async def run(self):
         in_turn = await self.act("in turn (round robin)",
                                  lambda number: self.servers[number % 3].port)
@@ -289,6 +322,9 @@ class Demo:
               f"was cut;\nnine of ten first tokens came {ratio:.1f} times as soon as in turn")
         print(f"beside a tenant that floods, nine of ten first tokens of the others came within "
               f"{p(unfair.first, 90):.2f} s,\nand within {p(fair.first, 90):.2f} s with fairness")
+        out, back = self.roll_out()
+        print(f"a new adapter answered {out:.1f} s after its file had come, and was unknown {back:.1f} s "
+              f"after it\nhad gone")
         if ratio < 1:
             fail("the gateway is no better than round robin")
         self.gateway.stop()

@@ -461,6 +461,7 @@ class Example(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("through the gateway", done.stdout)
         self.assertIn("the same, with fairness", done.stdout)
+        self.assertIn("a new adapter answered", done.stdout)
 
 
 class FlowTest(GatewayTest):
