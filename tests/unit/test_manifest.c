@@ -41,6 +41,7 @@ bad(const char *text, const char *mistake)
 #define ISVC "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
 #define PREDICTOR "apiVersion: serving.kserve.io/v1alpha1\nkind: Predictor\n"
 #define RUNTIME "apiVersion: serving.kserve.io/v1alpha1\nkind: ServingRuntime\n"
+#define CLUSTER_RUNTIME "apiVersion: serving.kserve.io/v1alpha1\nkind: ClusterServingRuntime\n"
 #define BOUNDS(annotations)                                                                        \
     ISVC "metadata: {name: i, annotations: {" annotations "}}\n"                                   \
          "spec: {predictor: {model: {modelFormat: {name: f}, storage: {path: p}}}}\n"
@@ -620,6 +621,29 @@ TEST_CASE(test_bounds_of_a_model)
     manifest_file_free(&none);
 }
 
+/* The two kinds of runtimes have the same fields. */
+TEST_CASE(test_runtime_of_the_cluster)
+{
+    char text[4096];
+    const char *spec = strstr(full_runtime, "metadata:");
+    snprintf(text, sizeof(text), CLUSTER_RUNTIME "%s", spec);
+    struct manifest_file file = good(text);
+    struct manifest_file namespaced = good(full_runtime);
+    const struct manifest *manifest = &file.items[0];
+    assert_int_equal(manifest->kind, MANIFEST_CLUSTER_SERVING_RUNTIME);
+    assert_true(manifest_is_runtime(manifest->kind));
+    assert_string_equal(manifest->name, "example-runtime");
+    assert_string_equal(manifest->runtime.name, "example-runtime");
+    assert_true(manifest->runtime.multi_model);
+    assert_int_equal(manifest->runtime.format_count, 1);
+    assert_string_equal(strstr(manifest->json, "\"metadata\""),
+                        strstr(namespaced.items[0].json, "\"metadata\""));
+    manifest_file_free(&file);
+    manifest_file_free(&namespaced);
+    bad(CLUSTER_RUNTIME META("r") "spec: {containers: []}",
+        "f:4: spec.containers: at least one is needed");
+}
+
 TEST_CASE(test_kinds_by_the_words_of_kubectl)
 {
     enum manifest_kind kind = MANIFEST_KINDS;
@@ -627,6 +651,8 @@ TEST_CASE(test_kinds_by_the_words_of_kubectl)
     assert_int_equal(kind, MANIFEST_INFERENCE_SERVICE);
     assert_true(manifest_kind_find("ServingRuntime", &kind));
     assert_int_equal(kind, MANIFEST_SERVING_RUNTIME);
+    assert_true(manifest_kind_find("clusterservingruntimes", &kind));
+    assert_int_equal(kind, MANIFEST_CLUSTER_SERVING_RUNTIME);
     assert_true(manifest_kind_find("cm", &kind));
     assert_int_equal(kind, MANIFEST_CONFIG_MAP);
     assert_false(manifest_kind_find("pod", &kind));

@@ -25,13 +25,17 @@ static const struct serving_runtime triton = {.name = "triton",
                                               .protocols = protocols,
                                               .protocol_count = 1};
 static const struct serving_runtime off = {.name = "off", .multi_model = true, .disabled = true};
+/* It is for one model. */
+static const struct serving_format lone_formats[] = {{"lone", NULL, true}};
+static const struct serving_runtime lone = {
+    .name = "lone", .formats = lone_formats, .format_count = 1};
 
 #define ALL ((const char *const[]){"*"})
 #define SOME ((const char *const[]){"a,onnx", "b"})
 
 TEST_CASE(test_which_runtime)
 {
-    const struct serving_runtime runtimes[] = {triton, off};
+    const struct serving_runtime runtimes[] = {triton, off, lone};
     const struct serving_node bare = {.labels = ""};
     const struct serving_node runs = {
         .labels = "mt:onnx,mt:onnx:1,pv:grpc-v2,rt:triton", .pool_types = ALL, .pool_count = 1};
@@ -55,6 +59,8 @@ TEST_CASE(test_which_runtime)
         {{.format = "keras", .runtime = "off"}, 2, runs, SERVING_RUNTIME_DISABLED},
         {{.format = "keras", .runtime = "none"}, 2, runs, SERVING_RUNTIME_UNKNOWN},
         {{.format = "keras", .runtime = "none"}, 0, bare, SERVING_RUNTIME_UNKNOWN},
+        {{.format = "lone"}, 3, bare, SERVING_NO_RUNTIME},
+        {{.format = "lone", .runtime = "lone"}, 3, bare, SERVING_RUNTIME_DISABLED},
         {{.format = "onnx"}, 1, pools, SERVING_WAITS},
         {{.format = "onnx"}, 2, rests, SERVING_WAITS},
         {{.format = "onnx", .runtime = "triton"}, 2, rests, SERVING_WAITS},
