@@ -105,8 +105,9 @@ class Case(unittest.TestCase):
         wait_until(lambda: not processes(self.marker), lambda: f"{processes(self.marker)} to end")
 
 
-def scale(grace, **more):
-    text = json.dumps({"scaleToZero": {"gracePeriodSeconds": grace, **more}})
+def scale(grace, config=None, **more):
+    """`config`: its keys beside `scaleToZero`."""
+    text = json.dumps({"scaleToZero": {"gracePeriodSeconds": grace, **more}, **(config or {})})
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "model-serving-config"},
             "data": {"config.yaml": text}}
 

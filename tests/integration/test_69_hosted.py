@@ -16,6 +16,7 @@ import signal
 import unittest
 
 import shoal_boosters
+from shoal_ctl import NEGATIVE
 from shoal_fixture import BIN, BUILD, main, node, pipeline, sanitized, stage, wait_until
 from shoal_hosting import PROGRAM, Case, container, runtime, service
 
@@ -60,6 +61,28 @@ class TestOneNode(Case):
         self.wait_gone()
         wait_until(lambda: not pathlib.Path(told["folder"]).exists(), "its folder to go")
         wait_until(lambda: "rt:sorter" not in self.ctl("mesh", "nodes", "--json").out, "the label to go")
+
+    def test_a_runtime_of_the_cluster(self):
+        """A ClusterServingRuntime is run like a ServingRuntime."""
+        self.start()
+        of_cluster = runtime("sorter", self.address, container(f"serve={self.address}", env=[self.mark]))
+        of_cluster["kind"] = "ClusterServingRuntime"
+        self.assertIn("clusterservingruntime.serving.kserve.io/sorter created",
+                      self.apply(service("life"), of_cluster).out)
+        self.wait_ready("life")
+        self.assertEqual(self.call("life")["args"], [f"serve={self.address}"])
+        self.ctl("wait", "--for=condition=Ready", "clusterservingruntime/sorter")
+        labels = self.ctl("mesh", "nodes", "--json").out
+        self.assertIn("rt:sorter", labels)
+        self.assertIn("runs:cluster/sorter", labels)
+        self.assertRegex(self.ctl("get", "clusterservingruntimes").out, r"(?m)^ +sorter +sort +server +1/1 +0 ")
+        self.assertRegex(self.ctl("describe", "clusterservingruntime", "sorter").out,
+                         r"(?s)kind:  ClusterServingRuntime\n.*node:  node-1\n +state:  Ready\n")
+        self.ctl("get", "servingruntime", "sorter", code=NEGATIVE)
+        self.assertEqual(self.ctl("delete", "clusterservingruntime", "sorter").out,
+                         "clusterservingruntime.serving.kserve.io/sorter deleted\n")
+        self.wait_gone()
+        wait_until(lambda: "sorter" not in self.ctl("mesh", "nodes", "--json").out, "the labels to go")
 
     def test_a_killed_one_comes_back_and_a_changed_one_replaces_it(self):
         self.start()  # the runtime is called as the part of reports' keys behind its name

@@ -8,6 +8,7 @@ ctest: timeout=240
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -83,12 +84,14 @@ class TestContainers(Case):
         self.call("life")
 
     def test_several_containers(self):
-        """One of them serves; the end of the other ends the models, too."""
+        """They start in the manifest's order. One of them serves; the end of the other ends the models, too."""
         self.start()
         self.apply(service("life"), runtime(
             "pair", self.address, container(name="model-server", env=[self.mark]),
             container(f"serve={self.address}", name="adapter", env=[self.mark])))
         self.wait_ready("life")
+        self.assertEqual(re.findall(r"container_started runtime=pair container=(\S+)", self.at.stderr),
+                         ["model-server", "adapter"])
         first = self.call("life")["pid"]
         other, = [pid for pid in processes(self.marker) if pid != first and
                   "--keep" not in read_proc(pid, "cmdline")]

@@ -2,7 +2,8 @@
 """ServingRuntimes that two nodes of a mesh run.
 
 Proves: no call is lost when a runtime is killed under load, for another node serves; another node takes
-over a replica when its node ends. ctest: timeout=240
+over a replica when its node ends; as many nodes run one as the configuration says, or its manifest.
+ctest: timeout=240
 """
 
 import json
@@ -12,7 +13,7 @@ import threading
 
 from shoal_client import failure
 from shoal_fixture import WAIT_SECONDS, free_port, main, wait_until
-from shoal_hosting import Case, container, host, runtime, service
+from shoal_hosting import Case, container, host, processes, runtime, scale, service
 from shoal_meshes import Etcd
 from shoal_registry import Registrar
 
@@ -82,6 +83,23 @@ class TestTwoNodes(Case):
         wait_until(lambda: list(self.nodes("single")) == [other], "the other's words to go")
         self.apply(runtime("single", self.address, container(f"serve={self.address}", env=[self.mark]), replicas=0))
         self.wait_gone()
+
+    def test_the_replicas_are_those_of_the_configuration_unless_the_runtime_has_some(self):
+        """The container does not serve: on one host, those of two nodes would need the same port. With
+        `scaleToZero`, a node reports as Able that it may run one and has no replica to run."""
+        def check(*states):
+            wait_until(lambda: sorted(one["state"] for one in self.nodes("spare").values()) == list(states),
+                       lambda: f"{states}, not {self.nodes('spare')}")
+            count = 2 * states.count("Starting")  # with their keepers
+            wait_until(lambda: len(processes(self.marker)) == count,
+                       lambda: f"{count}, not {processes(self.marker)}")
+        waits = container(env=[self.mark])
+        self.apply(scale(WAIT_SECONDS, {"podsPerRuntime": 1}), runtime("spare", self.address, waits))
+        check("Able", "Starting")
+        self.apply(runtime("spare", self.address, waits, replicas=2))
+        check("Starting", "Starting")
+        self.apply(runtime("spare", self.address, waits))
+        check("Able", "Starting")
 
 
 if __name__ == "__main__":
