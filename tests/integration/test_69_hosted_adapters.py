@@ -4,7 +4,7 @@ shoal_model_server.py), whose adapter is shoald.
 
 Proves: a runtime as KServe's manifests write it, with its folder for models where KServe has it, serves;
 a changed or disabled one leaves no model behind, also during loads and calls; a server that is killed
-under load costs no call that another node can answer.
+under load costs no call that another node can answer, nor does an upgrade of a model meanwhile.
 ctest: timeout=240
 """
 
@@ -144,7 +144,8 @@ class TestTwoNodes(Rig):
         self.registrar = self.registrars["node-a"]
 
     def test_kill_9_under_load(self):
-        """No call fails; the killed server's models are loaded elsewhere, and it serves again."""
+        """No call fails, and each gets its model's answer; the killed server's models are loaded elsewhere, it
+        serves again, and a service moves to another model."""
         for name, port in self.ports.items():
             self.apply(self.runtime(f"on-{name}", port, f"journal-{name}", nodeSelector={"is": name}))
         for name in self.ports:
@@ -156,16 +157,22 @@ class TestTwoNodes(Rig):
         place, = [name for name in self.hosts if any(one.startswith("a__") for one in self.laid_out(name))]
         other, = set(self.hosts) - {place}
         answers, failures, over = dict.fromkeys(models, 0), [], threading.Event()
+        right, last = {model: {model} for model in models}, {}  # `last`: by model and node
 
-        def caller(model, registrar):
+        def caller(model, name):
             while not over.is_set():
-                future = self.start_ask(model, registrar)
+                future = self.start_ask(model, self.registrars[name])
                 if future.exception() is not None:
                     failures.append(failure(future))
                     return
+                told = future.result().raw_output_contents[0].decode()
+                if told not in right[model]:
+                    failures.append((model, told))
+                    return
+                last[model, name] = told
                 answers[model] += 1
-        callers = [threading.Thread(target=caller, args=(model, registrar)) for model in models
-                   for registrar in self.registrars.values()]
+        callers = [threading.Thread(target=caller, args=(model, name)) for model in models
+                   for name in self.registrars]
         for one in callers:
             one.start()
         try:
@@ -176,6 +183,14 @@ class TestTwoNodes(Rig):
             before = dict(answers)
             self.wait_state(f"on-{place}", "Ready", node=place, restarts="^1$")
             wait_until(lambda: failures or all(answers[model] > before[model] for model in models), "calls after it")
+            self.write("upgraded")
+            right["a"].add("upgraded")
+            self.apply(service("a", "onnx", "upgraded"))
+            wait_until(lambda: failures or all(last["a", name] == "upgraded" for name in self.hosts),
+                       lambda: f"the new model's answers, not {last}")
+            right["a"].remove("a")  # none goes back
+            before = dict(answers)
+            wait_until(lambda: failures or all(answers[model] > before[model] for model in models), "calls after that")
         finally:
             over.set()
             for one in callers:
