@@ -11,13 +11,16 @@ nothing is done twice. ctest: timeout=300
 import json
 import re
 import signal
+import subprocess
+import tempfile
 import unittest
 
 import grpc
 
 from shoal_client import failure
-from shoal_ctl import LATE, NEGATIVE, USAGE, shoalctl
-from shoal_fixture import main, wait_until
+from shoal_contract import STRING, U64, File
+from shoal_ctl import LATE, NEGATIVE, USAGE, environment, shoalctl
+from shoal_fixture import BIN, WAIT_SECONDS, main, wait_until
 from shoal_meshes import Etcd, Nodes
 from shoal_pupil import prepare, pupil, said
 from shoal_registry import Registrar
@@ -41,6 +44,29 @@ def runtime(name, *formats, **more):
                      "containers": [{"name": "model-server", "image": "samplemodelserver:latest"}], **more}}
 
 
+def config_map(name, **data):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def text_of(manifests):
+    return "\n---\n".join(map(json.dumps, manifests)).encode()
+
+
+MESSAGES = File("shoal.manifests", {
+    "PutRequest": [("manifest", 1, STRING), ("version", 2, U64)],
+    "Done": [("version", 1, U64), ("done", 2, STRING)],
+}).classes()
+
+
+def start_put(channel, manifest, version):
+    """A change by a caller that has seen this version, as a future."""
+    put = channel.unary_unary("/shoal.manifests.Manifests/put",
+                              request_serializer=MESSAGES["PutRequest"].SerializeToString,
+                              response_deserializer=MESSAGES["Done"].FromString)
+    return put.future(MESSAGES["PutRequest"](manifest=json.dumps(manifest), version=version),
+                      timeout=WAIT_SECONDS)
+
+
 class Case(unittest.TestCase):
     """`self.at`: the node that is asked."""
 
@@ -48,8 +74,7 @@ class Case(unittest.TestCase):
         return shoalctl(verb, *arguments, "--counters", self.at.counters, **options)
 
     def apply(self, *manifests, **options):
-        text = "\n---\n".join(json.dumps(one) for one in manifests)
-        return self.ctl("apply", "-f", "-", stdin=text.encode(), **options)
+        return self.ctl("apply", "-f", "-", stdin=text_of(manifests), **options)
 
     def get(self, kind, name):
         return self.ctl("get", kind, name, "-o", "json").json
@@ -146,6 +171,18 @@ class TestOneNode(Case):
         self.wait_told("fits-not", reason="RuntimeUnhealthy", activeModelState="Loading",
                        message="Waiting for supporting runtime Pod to become available")
 
+    def test_two_runtimes_of_one_name(self):
+        """A service that names a runtime gets the ServingRuntime, not the ClusterServingRuntime."""
+        for kind, name in (("isvc", "names"), ("clusterservingruntime", "shared")):
+            self.addCleanup(self.remove, kind, name)
+        form = {"name": "shared-format"}
+        self.apply({**runtime("shared", form), "kind": "ClusterServingRuntime"},
+                   runtime("shared", form, disabled=True),
+                   service("names", form="shared-format", runtime="shared"))
+        self.wait_told("names", reason="RuntimeDisabled")
+        self.remove("servingruntime", "shared")
+        self.wait_told("names", reason="RuntimeUnhealthy")  # no node runs the one that is left
+
     def test_two_kinds_of_one_name(self):
         self.apply(service("twice"))
         self.wait_ready("twice")
@@ -183,6 +220,26 @@ class TestOneNode(Case):
         wait_until(lambda: self.get("isvc", "reached")["status"].get("url") == "grpc://models.example:8033",
                    "the URL")
         self.assertRegex(self.ctl("get", "isvc", "reached").out, r"reached +grpc://models.example:8033 +True")
+
+    def test_a_change_of_another_version_is_refused(self):
+        first, second = (service("stale", path=path) for path in ("model", "folder"))
+        with grpc.insecure_channel(self.at.management) as channel:
+            def check_aborted(manifest, version, present):
+                code, told = failure(start_put(channel, manifest, version))
+                self.assertEqual(code, grpc.StatusCode.ABORTED, told)
+                self.assertIn(f"its version is {present}, not {version}: it was changed meanwhile", told)
+            check_aborted(first, 7, 0)
+            created = start_put(channel, first, 0).result()
+            configured = start_put(channel, second, created.version).result()
+            self.assertEqual((created.done, configured.done), ("created", "configured"))
+            for version in (0, created.version, configured.version + 1):
+                check_aborted(first, version, configured.version)
+            found = self.get("isvc", "stale")
+            self.assertEqual(found["spec"], second["spec"])
+            self.assertEqual(found["metadata"]["resourceVersion"], str(configured.version))
+            again = start_put(channel, second, configured.version).result()
+            self.assertEqual((again.done, again.version), ("unchanged", configured.version))
+        self.remove("isvc", "stale")
 
     def test_a_nul_does_not_cut_a_manifest(self):
         text = (json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cut"}}) + "\0more").encode()
@@ -232,6 +289,7 @@ class TestOneNode(Case):
 
 class TestLeader(Case):
     COUNT = 30
+    LONG_SECONDS = 2 * WAIT_SECONDS  # for many steps, one after the other
 
     def setUp(self):
         self.etcd = self.enterContext(Etcd())
@@ -266,6 +324,60 @@ class TestLeader(Case):
             for key in others:
                 node.wait_log(f'serving_record_skipped id="{key}')
 
+    def config_maps(self):
+        """As each node shows them: names, versions and data."""
+        return [[(one["metadata"]["name"], one["metadata"]["resourceVersion"], one["data"])
+                 for one in shoalctl("get", "configmap", "-o", "json", "--counters", node.counters).json_lines]
+                for node in self.nodes.nodes.values()]
+
+    def test_of_changes_at_once_one_is_made(self):
+        """Each node is asked for another change of the same version."""
+        channels = {name: self.enterContext(grpc.insecure_channel(node.management))
+                    for name, node in self.nodes.nodes.items()}
+        version = 0
+        for turn in range(10):
+            calls = {name: start_put(channel, config_map("contested", by=name, turn=str(turn)), version)
+                     for name, channel in channels.items()}
+            made = [name for name, call in calls.items() if call.exception() is None]
+            self.assertEqual(len(made), 1, calls)
+            for name in set(calls) - set(made):
+                code, told = failure(calls[name])
+                self.assertEqual(code, grpc.StatusCode.ABORTED, told)
+                self.assertIn("it was changed meanwhile", told)
+            version = calls[made[0]].result().version
+            wanted = [("contested", str(version), {"by": made[0], "turn": str(turn)})]
+            wait_until(lambda wanted=wanted: self.config_maps() == [wanted] * 3,
+                       lambda wanted=wanted: f"{wanted}, not {self.config_maps()}")
+
+    def start_apply(self, *manifests):
+        """A process, which is given its manifests by a file."""
+        with tempfile.TemporaryFile() as file:
+            file.write(text_of(manifests))
+            file.seek(0)
+            return subprocess.Popen([BIN / "shoalctl", "apply", "-f", "-", "--counters", self.at.counters,
+                                     "--timeout-ms", str(self.LONG_SECONDS * 1000)],
+                                    stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+
+    def test_of_two_applies_at_once_one_changes_an_object(self):
+        """The first has listed the objects, and is stopped. Usually it has not come to its last one yet, which
+        the second creates; else the second changes it."""
+        self.at = self.nodes["node-a"]
+        first = self.start_apply(*(config_map(f"c{i}") for i in range(500)), config_map("last", by="first"))
+        self.addCleanup(first.kill)
+        wait_until(lambda: self.of_area("manifests"), "the first to begin")
+        first.send_signal(signal.SIGSTOP)
+        self.at = self.nodes["node-b"]
+        done = self.apply(config_map("last", by="second")).out
+        first.send_signal(signal.SIGCONT)
+        out, err = first.communicate(timeout=WAIT_SECONDS)
+        self.assertIn('{"by":"second"}', self.etcd.get("/tas-runtime/test/manifests/ConfigMap/last"))
+        self.assertEqual(out.count(b" created\n"), 501 if "configured" in done else 500)
+        if "configured" in done:
+            self.assertEqual((first.returncode, err), (0, b""))
+        else:
+            self.assertEqual(first.returncode, NEGATIVE)
+            self.assertRegex(err, rb"^shoalctl: configmap/last: ABORTED: [^\n]*it was changed meanwhile[^\n]*\n$")
+
     def test_the_leader_is_killed_midway(self):
         leader = self.leader()
         others = [name for name in self.nodes.nodes if name != leader]
@@ -290,7 +402,6 @@ class TestLeader(Case):
                    lambda: f"no vmodel to be left, not {self.of_area('vmodels')}")
         wait_until(lambda: self.ctl("get", "isvc").out == "", "the services to go")
         wait_until(lambda: not self.of_area("registry"), "the models to go")
-
 
     def conditions(self, names):
         """With their times; copies may come and go."""
