@@ -92,11 +92,15 @@ class Etcd:
         found = self.ask("/v3/kv/range", key=key).get("kvs", [])
         return base64.b64decode(found[0]["value"]).decode() if found else None
 
-    def keys(self, prefix):
-        """The values of all keys with this prefix."""
+    def records(self, prefix):
+        """By the rest of its key, each record with this prefix, as etcd describes it."""
         found = self.ask("/v3/kv/range", key=prefix, range_end=prefix[:-1] + chr(ord(prefix[-1]) + 1))
-        return [base64.b64decode(one["key"]).decode().removeprefix(prefix)
-                for one in found.get("kvs", [])]
+        return {base64.b64decode(one["key"]).decode().removeprefix(prefix): one
+                for one in found.get("kvs", [])}
+
+    def keys(self, prefix):
+        """All keys with this prefix, without it."""
+        return list(self.records(prefix))
 
     def delete(self, key):
         self.ask("/v3/kv/deleterange", key=key)

@@ -4,8 +4,8 @@
 Proves: an InferenceService becomes a vmodel that answers, moves when it changes, serves on when its
 new model does not load, comes back when the change is taken back, and goes when it is deleted; its
 status has the controller's words, and the documents' texts when nothing fits; a change that another
-one overtook is refused; values of secrets are nowhere; a leader killed midway loses nothing, and
-nothing is done twice. ctest: timeout=300
+one overtook is refused; values of secrets are nowhere; a leader killed amid 2,000 services loses
+nothing, and nothing is done twice. ctest: timeout=300
 """
 
 import json
@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 import grpc
@@ -20,7 +21,7 @@ import grpc
 from shoal_client import failure
 from shoal_contract import STRING, U64, File
 from shoal_ctl import LATE, NEGATIVE, USAGE, environment, shoalctl
-from shoal_fixture import BIN, WAIT_SECONDS, main, wait_until
+from shoal_fixture import BIN, WAIT_SECONDS, main, sanitized, wait_until
 from shoal_meshes import Etcd, Nodes
 from shoal_pupil import prepare, pupil, said
 from shoal_registry import Registrar
@@ -289,6 +290,7 @@ class TestOneNode(Case):
 
 class TestLeader(Case):
     COUNT = 30
+    MANY = 500 if sanitized() else 2000
     LONG_SECONDS = 2 * WAIT_SECONDS  # for many steps, one after the other
 
     def setUp(self):
@@ -378,30 +380,50 @@ class TestLeader(Case):
             self.assertEqual(first.returncode, NEGATIVE)
             self.assertRegex(err, rb"^shoalctl: configmap/last: ABORTED: [^\n]*it was changed meanwhile[^\n]*\n$")
 
+    def ready(self):
+        """The names of the services that are."""
+        return {one["metadata"]["name"] for one in self.ctl("get", "isvc", "-o", "json").json_lines
+                for condition in one.get("status", {}).get("conditions", [])
+                if (condition["type"], condition["status"]) == ("Ready", "True")}
+
     def test_the_leader_is_killed_midway(self):
+        """Each service has its vmodel, written once, and its model, and there is no other one."""
         leader = self.leader()
         others = [name for name in self.nodes.nodes if name != leader]
+        names = [f"s{i}" for i in range(self.MANY)]
+        services = [service(name) for name in names]
         self.at = self.nodes[others[0]]
-        names = [f"s{i}" for i in range(self.COUNT)]
-        self.apply(*(service(name) for name in names))
+        valid = self.ctl("apply", "--dry-run", "-f", "-", stdin=text_of(services)).out
+        models = re.findall(r"(?m)^  model (\S+)$", valid)
+        began = time.monotonic()
+        apply = self.start_apply(*services)
+        self.addCleanup(apply.kill)
+        wait_until(lambda: len(self.of_area("vmodels")) >= self.MANY / 20, "vmodels")
         self.nodes[leader].kill()
+        count = len(self.of_area("vmodels"))
+        self.assertLess(count, self.MANY * 19 / 20)
+        self.etcd.expire(leader)
+        out, err = apply.communicate(timeout=self.LONG_SECONDS)
+        self.assertEqual((apply.returncode, err, out.count(b" created\n")), (0, b"", self.MANY))
         self.at = self.nodes[others[1]]
-        self.apply(*(service(name, path="folder") for name in names[:5]))
-        for name in names:
-            self.wait_ready(name)
-        for name in names:
+        wait_until(lambda: self.ready() == set(names), lambda: f"all to be Ready, not {self.ready()}",
+                   self.LONG_SECONDS)
+        print(f"{self.MANY} services are Ready {time.monotonic() - began:.1f} s after apply; the leader was killed "
+              f"when {count} had a vmodel", flush=True)
+        vmodels = self.etcd.records("/tas-runtime/test/vmodels/")
+        self.assertEqual(set(vmodels), set(names))
+        self.assertEqual([name for name, one in vmodels.items()
+                          if one["version"] != "1" or one["create_revision"] != one["mod_revision"]], [])
+        self.assertEqual(sorted(self.of_area("registry")), sorted(models))
+        for name in names[::self.MANY // 20]:
             self.assertRegex(said(self.nodes.at(others[0]).infer(metadata=(("mm-vmodel-id", name),))),
                              f"^{name}__isvc-")
-        wait_until(lambda: len(self.of_area("registry")) == self.COUNT,
-                   lambda: f"as many models as services, not {self.of_area('registry')}")
-        self.assertEqual(len(self.of_area("vmodels")), self.COUNT)
 
-        text = "\n---\n".join(json.dumps(service(name)) for name in names).encode()
-        self.ctl("delete", "-f", "-", stdin=text)
-        wait_until(lambda: not self.of_area("vmodels"),
-                   lambda: f"no vmodel to be left, not {self.of_area('vmodels')}")
-        wait_until(lambda: self.ctl("get", "isvc").out == "", "the services to go")
-        wait_until(lambda: not self.of_area("registry"), "the models to go")
+        self.ctl("delete", "-f", "-", stdin=text_of(services[:self.COUNT]))
+        left = set(names[self.COUNT:])
+        wait_until(lambda: set(self.of_area("vmodels")) == left, "the deleted services' vmodels to go")
+        wait_until(lambda: self.ready() == left, "the deleted services to go")
+        wait_until(lambda: set(self.of_area("registry")) == set(models[self.COUNT:]), "their models to go")
 
     def conditions(self, names):
         """With their times; copies may come and go."""
