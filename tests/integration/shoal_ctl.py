@@ -37,10 +37,10 @@ def environment(**changes):
     return {**env, **changes}
 
 
-def shoalctl(*arguments, code=OK, stdin=b"", env=None):
-    """Runs it; it must end with this code."""
+def shoalctl(*arguments, code=OK, stdin=b"", env=None, seconds=WAIT_SECONDS):
+    """Runs it; it must end with this code, within so many seconds."""
     done = Done(subprocess.run([BIN / "shoalctl", *map(str, arguments)], input=stdin,
-                               capture_output=True, timeout=WAIT_SECONDS,
+                               capture_output=True, timeout=seconds,
                                env=env or environment()), arguments)
     assert done.code == code, f"exit code {code} was expected\n{done.told}"
     return done

@@ -3,7 +3,7 @@
 
 Proves: slow fetches hold no place among the loads, of pipelines and of an external runtime, and a
 fetched model waits for one; digests beside files count; a listing without an end is given up; secrets in
-URLs are in no list; lists tell how far a fetch is. ctest: timeout=300
+URLs are in no list; lists tell how far a fetch is. ctest: timeout=600
 """
 
 import concurrent.futures
@@ -114,6 +114,22 @@ class TestLoads(Storage):
         told = shoalctl("model", "list", "--counters", self.shoald.counters).told
         self.assertIn("/plain/m.json", told)
         self.assertNotIn("querysecret", told)
+
+
+class TestManyObjects(Storage):
+    """Whose fetch may take minutes on a busy machine."""
+
+    keys = {"load_timeout_ms": 400000}
+
+    def test_five_thousand_objects(self):
+        files = {f"part-{i:05}/weights": str(i).encode() for i in range(4999)}
+        self.put(**files)
+        self.load("many", "m", {"storage_key": "mine"}, seconds=400)
+        self.assertEqual(self.cached(), [files | {"model.json": self.data}])
+        listings = [path for path in self.store.paths() if "list-type" in path]
+        self.assertEqual(len(listings), 5)
+        self.assertEqual(sum("continuation-token=token%3D%2F%2B%20" in path for path in listings), 4)
+        self.assertEqual(len(self.store.paths()), 5005)
 
 
 class TestProgress(Storage):

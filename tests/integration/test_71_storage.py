@@ -113,17 +113,6 @@ class TestSources(Case):
         self.assertEqual((self.count("storage_fetches"), self.count("storage_waiting")), (1, 0))
         self.assertEqual(self.count("storage_failed"), 0)
 
-    def test_a_thousand_objects(self):
-        files = {f"part-{i:05}/weights": str(i).encode() for i in range(999)}
-        self.put(**files)
-        self.store.page = 200
-        self.load("many", "m", {"storage_key": "mine"})
-        self.assertEqual(self.cached(), [files | {"model.json": self.data}])
-        listings = [path for path in self.store.paths() if "list-type" in path]
-        self.assertEqual(len(listings), 5)
-        self.assertEqual(sum("continuation-token=token%3D%2F%2B%20" in path for path in listings), 4)
-        self.assertEqual(len(self.store.paths()), 1005)
-
     def test_session_token(self):
         self.write_entry("temporary", self.store.entry("AKTOKEN", bucket="models"))
         self.put()
