@@ -73,7 +73,7 @@ class Case(unittest.TestCase):
 
     def load(self, name, path, key=None, code=OK, **options):
         text = ["--key", json.dumps(key)] if key is not None else []
-        done = shoalctl("model", "load", "--counters", self.shoald.counters, name, path, *text,
+        done = shoalctl("model", "load", "--json", "--counters", self.shoald.counters, name, path, *text,
                         code=code, **options)
         for secret in (SECRET, TOKEN, HEADER, "querysecret"):
             self.assertNotIn(secret, done.told.partition("\n")[2])
@@ -196,9 +196,10 @@ class TestVariables(Case):
 
 
 class TestRefusals(Case):
-    def refused(self, expected, path, key=None):
+    def refused(self, status, expected, path, key=None):
         told = self.load("refused", path, key, code=NEGATIVE)
         self.assertIn(expected, told)
+        self.assertIn(f'"status": "{status}"', told)
         self.assertEqual(self.cached(), [])
 
     def test_by_name(self):
@@ -208,54 +209,52 @@ class TestRefusals(Case):
         self.write_entry("half", {**self.store.entry(bucket="models"), "secret_access_key": ""})
         (self.config / "torn").write_text('{"secret_access_key": "' + SECRET)
         (self.folder / "files" / "link").symlink_to("/etc")
-        (self.folder / "files" / "fifo").parent.mkdir(exist_ok=True)
         os.mkfifo(self.folder / "files" / "fifo")
-        for expected, path, key in [
-                ("storage key \"nobody\" is not in storage-config", "m", {"storage_key": "nobody"}),
-                ("is no name of an entry", "m", {"storage_key": "../mine"}),
-                ("has no `type`", "m", {"storage_key": "broken"}),
-                ("storage of type \"ftp\" is not known", "m", {"storage_key": "none"}),
-                ("only one is given", "m", {"storage_key": "half"}),
-                ("is no JSON object: line 1", "m", {"storage_key": "torn"}),
-                ("there is no storage of this scheme", "gs://bucket/m", None),
-                ("has a user's name", "http://me:querysecret@localhost/m", None),
-                ("there is no file", "nothing", mine),
-                ("404, NoSuchBucket", "m", {**mine, "bucket": "absent"}),
-                ("is not beneath `files_root`", "file:///etc/passwd", None),
-                ("leads elsewhere", (self.folder / "files" / "link/passwd").as_uri(), None),
-                ("no file and no folder", (self.folder / "files" / "fifo").as_uri(), None),
-                ("no claim is named", "pvc:///m", None),
-                ("has no `default` or `default_TYPE`", "m", {"model_type": "x"})]:
+        for status, expected, path, key in [
+                ("NOT_FOUND", "storage key \"nobody\" is not in storage-config", "m", {"storage_key": "nobody"}),
+                ("FAILED_PRECONDITION", "is no name of an entry", "m", {"storage_key": "../mine"}),
+                ("FAILED_PRECONDITION", "has no `type`", "m", {"storage_key": "broken"}),
+                ("FAILED_PRECONDITION", "storage of type \"ftp\" is not known", "m", {"storage_key": "none"}),
+                ("FAILED_PRECONDITION", "only one is given", "m", {"storage_key": "half"}),
+                ("FAILED_PRECONDITION", "is no JSON object: line 1", "m", {"storage_key": "torn"}),
+                ("FAILED_PRECONDITION", "there is no storage of this scheme", "gs://bucket/m", None),
+                ("FAILED_PRECONDITION", "has a user's name", "http://me:querysecret@localhost/m", None),
+                ("NOT_FOUND", "there is no file", "nothing", mine),
+                ("NOT_FOUND", "404, NoSuchBucket", "m", {**mine, "bucket": "absent"}),
+                ("PERMISSION_DENIED", "is not beneath `files_root`", "file:///etc/passwd", None),
+                ("PERMISSION_DENIED", "leads elsewhere", (self.folder / "files" / "link/passwd").as_uri(), None),
+                ("FAILED_PRECONDITION", "no file and no folder", (self.folder / "files" / "fifo").as_uri(), None),
+                ("FAILED_PRECONDITION", "no claim is named", "pvc:///m", None),
+                ("NOT_FOUND", "has no `default` or `default_TYPE`", "m", {"model_type": "x"})]:
             with self.subTest(expected):
-                self.refused(expected, path, key)
+                self.refused(status, expected, path, key)
 
     def test_wrong_secret(self):
         self.write_entry("wrong", {**self.store.entry(bucket="models"), "secret_access_key": "other"})
         self.put()
-        self.refused("403, SignatureDoesNotMatch", "m", {"storage_key": "wrong"})
+        self.refused("PERMISSION_DENIED", "403, SignatureDoesNotMatch", "m", {"storage_key": "wrong"})
         self.assertEqual(len(self.store.requests), 1)  # asked once: it is final
 
     def test_error_pages_are_no_models(self):
         self.store.plain["/plain/login"] = b"<html>please log in</html>"
         self.store.types["/plain/login"] = "text/html; charset=utf-8"
-        self.refused("a page of HTML, not a model", self.store.url + "/plain/login")
-        self.refused("the server answers 404", self.store.url + "/plain/none")
+        self.refused("FAILED_PRECONDITION", "a page of HTML, not a model", self.store.url + "/plain/login")
+        self.refused("NOT_FOUND", "the server answers 404", self.store.url + "/plain/none")
         self.store.redirects["/plain/round"] = "/plain/round"
-        self.refused("redirects too often", self.store.url + "/plain/round")
+        self.refused("FAILED_PRECONDITION", "redirects too often", self.store.url + "/plain/round")
         self.store.redirects["/plain/file"] = "file:///etc/passwd"
-        self.refused("redirects to", self.store.url + "/plain/file")
+        self.refused("FAILED_PRECONDITION", "redirects to", self.store.url + "/plain/file")
 
     def test_names_that_lead_out(self):
         self.put(**{"../../../escape": b"x"})
-        self.refused("cannot be the name of a file", "m", {"storage_key": "mine"})
+        self.refused("FAILED_PRECONDITION", "cannot be the name of a file", "m", {"storage_key": "mine"})
         self.assertEqual(list(self.folder.rglob("escape")), [])
 
     def test_wrong_digest(self):
         self.put()
-        wrong = hashlib.sha256(b"other").hexdigest()
-        mine = {"storage_key": "mine"}
-        self.refused("the model's key states " + wrong, "m/model.json", {**mine, "sha256": wrong})
-        self.refused("model.json: its sha256 is", "m", {**mine, "sha256": {"model.json": wrong}})
+        mine, wrong = {"storage_key": "mine"}, hashlib.sha256(b"other").hexdigest()
+        self.refused("DATA_LOSS", "the model's key states " + wrong, "m/model.json", {**mine, "sha256": wrong})
+        self.refused("DATA_LOSS", "model.json: its sha256 is", "m", {**mine, "sha256": {"model.json": wrong}})
         right = hashlib.sha256(self.data).hexdigest()
         self.load("right", "m/model.json", {**mine, "sha256": right})
         asked = len(self.store.requests)
@@ -278,25 +277,25 @@ class TestRefusals(Case):
 
     def test_file_and_folder_of_one_name(self):
         self.put(**{"a": b"1", "a/b": b"2"})
-        self.refused("would have the name of a folder", "m", {"storage_key": "mine"})
+        self.refused("FAILED_PRECONDITION", "would have the name of a folder", "m", {"storage_key": "mine"})
 
     def test_line_breaks_do_not_reach_requests(self):
         self.put()
         for region in (f"{REGION}\r\nX-Evil: 1", "evil.example/#"):
-            params = {"bucket": "models", "region": region}
-            self.refused("`region` must be", "m", {"storage_key": "mine", "storage_params": params})
+            key = {"storage_key": "mine", "storage_params": {"bucket": "models", "region": region}}
+            self.refused("FAILED_PRECONDITION", "`region` must be", "m", key)
         self.store.etag_end = "&#13;&#10;X-Evil: 1"
-        self.refused("an ETag with a line break", "m", {"storage_key": "mine"})
+        self.refused("DATA_LOSS", "an ETag with a line break", "m", {"storage_key": "mine"})
         self.assertEqual([headers for _, headers in self.store.requests if "x-evil" in headers], [])
 
     def test_wrong_lengths(self):
         self.put()
         self.store.listed_lies = 7
-        self.refused("were listed", "m", {"storage_key": "mine"})
+        self.refused("UNAVAILABLE", "were listed", "m", {"storage_key": "mine"})
         self.store.listed_lies, self.store.lies = 0, 7
-        self.refused("were listed", "m", {"storage_key": "mine"})
+        self.refused("UNAVAILABLE", "were listed", "m", {"storage_key": "mine"})
         self.store.plain["/plain/m"] = self.data
-        self.refused("6 attempts failed", self.store.url + "/plain/m")
+        self.refused("UNAVAILABLE", "6 attempts failed", self.store.url + "/plain/m")
         self.store.lies = 0
         self.load("m", "m", {"storage_key": "mine"})
         self.ask("m")
@@ -371,6 +370,7 @@ class TestBadConnections(Case):
         self.store.failures = [503] * 100
         told = self.load("m", "m", {"storage_key": "mine"}, code=NEGATIVE)
         self.assertIn("6 attempts failed: the server answers 503", told)
+        self.assertIn('"status": "UNAVAILABLE"', told)
         self.assertEqual(len(self.store.requests), 6)
 
     def test_slow_server(self):
