@@ -10,6 +10,8 @@ import hashlib
 import hmac
 import http.server
 import re
+import socket
+import ssl
 import threading
 import time
 import urllib.parse
@@ -52,10 +54,26 @@ def signature(secret, request, headers, names, date, region):
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-class Store:
-    """Serves while the block runs. `objects`: {bucket: {key: bytes}}; `plain`: {path: bytes}."""
+def accept(connection, context):
+    """The same connection in TLS. A caller that is refused reads the alert before the connection ends:
+    data that nobody has read would reset it."""
+    secured = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+    try:
+        secured.do_handshake()
+    except OSError:
+        with socket.socket(fileno=secured.detach()) as plain:
+            plain.shutdown(socket.SHUT_WR)
+            while plain.recv(1 << 16):
+                pass
+        raise
+    return secured
 
-    def __init__(self):
+
+class Store:
+    """Serves while the block runs, over TLS with `context`, an ssl.SSLContext. `objects`: {bucket:
+    {key: bytes}}; `plain`: {path: bytes}."""
+
+    def __init__(self, context=None):
         self.objects, self.plain = {}, {}
         self.keys = {}  # access key -> (secret, session token or None); none: all is public
         self.page = 1000
@@ -95,12 +113,19 @@ class Store:
             daemon_threads = True
             request_queue_size = 64
 
+            def finish_request(self, request, client_address):
+                if context is None:
+                    super().finish_request(request, client_address)
+                    return
+                with accept(request, context) as secured:
+                    super().finish_request(secured, client_address)
+
             def handle_error(self, *_):
                 pass
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
