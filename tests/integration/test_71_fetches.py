@@ -2,13 +2,15 @@
 """Fetches of models beside other work: what they hold up, what ends them, and what is reported.
 
 Proves: slow fetches hold no place among the loads, of pipelines and of an external runtime, and a
-fetched model waits for one; digests beside files count; a listing without an end is given up; secrets in
-URLs are in no list; lists tell how far a fetch is. ctest: timeout=600
+fetched model waits for one; both share the cache; four files of a model are fetched at once; digests
+beside files count; a listing without an end is given up; secrets in URLs are in no list; lists tell how
+far a fetch is. ctest: timeout=600
 """
 
 import concurrent.futures
 import hashlib
 import os
+import pathlib
 import subprocess
 import threading
 import time
@@ -43,6 +45,19 @@ class TestLoads(Storage):
             load.result()
         for i in range(3):
             self.ask(f"m{i}")
+
+    def test_four_files_of_a_model_at_once(self):
+        """The small one is over; of the other six, four are half sent, and the rest has not begun."""
+        self.store.hold = threading.Event()
+        self.put(**{f"weights-{i}": bytes(1 << 20) for i in range(6)})
+        pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(1))
+        self.addCleanup(self.store.hold.set)
+        load = pool.submit(self.load, "m", "m", {"storage_key": "mine"})
+        wait_until(lambda: self.store.sent >= len(self.data) + (4 << 19), "the first halves of four files")
+        self.assertEqual(sum("weights-" in path for path in self.store.paths()), 4)
+        self.store.hold.set()
+        load.result()
+        self.assertEqual(sum("weights-" in path for path in self.store.paths()), 6)
 
     def test_a_load_that_is_aside_is_taken_back(self):
         self.store.hold = threading.Event()
@@ -273,6 +288,32 @@ class TestExternalRuntimeLate(External):
         self.assertEqual(said.status, LOADING_FAILED)
         self.assertIn("DEADLINE_EXCEEDED: the runtime was busy with other loads", said.errors[0])
         self.assertEqual(self.runtime.count("loadModel"), 1)
+
+
+class TestPipelineAndRuntime(Storage):
+    """Of one node, which share its cache."""
+
+    def begin(self, **keys):
+        self.runtime = self.enterContext(Runtime())
+        self.shoald = self.enterContext(Shoald(node(
+            pipeline("boosters", stage("libxgboost_modelet.so"), slots=16, models={
+                "root": str(self.folder / "models"), "memory_mib": 256, "types": ["booster"]}),
+            models_cache_gib=self.cache_gib, models_cache=str(self.cache), storage_config=str(self.config),
+            mesh={"instance": "node-1", "runtime": self.runtime.address}), folder=self.folder))
+
+    def test_an_object_is_fetched_once_for_both(self):
+        self.put(weights=bytes(1 << 20))
+        with Registrar(self.shoald) as registrar:
+            for name, kind in (("of-pipeline", "mt:booster"), ("of-runtime", "mt:other")):
+                said = registrar.register(name, "m", '{"storage_key": "mine"}', kind, loadNow=True, sync=True)
+                self.assertEqual(said.status, LOADED, said)
+            self.ask("of-pipeline")
+        asked, = self.runtime.requests("loadModel")
+        self.assertEqual(asked.modelId, "of-runtime")
+        self.assertEqual(pathlib.Path(asked.modelPath).parent, self.cache / "models")
+        self.assertEqual(len(self.cached()), 1)
+        self.assertEqual(self.store.sent, (1 << 20) + len(self.data))
+        self.assertEqual((self.count("storage_fetches"), self.count("storage_hits")), (2, 1))
 
 
 class TestPace(Storage):
