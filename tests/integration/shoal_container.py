@@ -3,6 +3,7 @@
 its arguments:
 
     serve=ADDRESS   serves mmesh.ModelRuntime there; a model's calls answer what the process is
+    calls=ADDRESS   serves the same models' calls there, and no ModelRuntime
     fork            has a child, and a process that has left its group and its parent
     stubborn        ignores SIGTERM
     flood           writes lines without end
@@ -34,7 +35,8 @@ def flood():
         os.write(1, b"a line of a flood, and many more of them\n" * 50)
 
 
-def serve(address):
+def serve(address, managed=None):
+    """`managed`: the server that the models are loaded through."""
     from shoal_contract import FAILING, STARTING  # takes its time
     from shoal_runtime import MIB, Runtime
     gates = [os.open(word.removeprefix("gate="), os.O_RDWR) for word in sys.argv[1:] if word.startswith("gate=")]
@@ -69,8 +71,11 @@ def serve(address):
             loaded = self.requests("loadModel")[-1]
             return json.dumps({"pid": os.getpid(), "args": sys.argv[1:], "env": dict(os.environ),
                                "folder": os.getcwd(), "path": loaded.modelPath, "key": loaded.modelKey,
-                               "most": self.most}).encode()
-    return Told(address, capacityInBytes=needed)
+                               "most": self.most, "address": self.address}).encode()
+    told = Told(address, serves=managed is None, capacityInBytes=needed)
+    if managed is not None:
+        told.held, told.asked = managed.held, managed.asked
+    return told
 
 
 def main():
@@ -87,6 +92,7 @@ def main():
     if "flood" in words:
         threading.Thread(target=flood, daemon=True).start()
     kept = [serve(word.removeprefix("serve=")) for word in words if word.startswith("serve=")]
+    kept += [serve(word.removeprefix("calls="), kept[0]) for word in words if word.startswith("calls=")]
     while True:
         signal.pause()
         assert kept is not None

@@ -17,7 +17,7 @@ import unittest
 
 import shoal_boosters
 from shoal_ctl import NEGATIVE
-from shoal_fixture import BIN, BUILD, main, node, pipeline, sanitized, stage, wait_until
+from shoal_fixture import BIN, BUILD, free_port, main, node, pipeline, sanitized, stage, wait_until
 from shoal_hosting import PROGRAM, Case, container, runtime, service
 
 
@@ -83,6 +83,19 @@ class TestOneNode(Case):
                          "clusterservingruntime.serving.kserve.io/sorter deleted\n")
         self.wait_gone()
         wait_until(lambda: "sorter" not in self.ctl("mesh", "nodes", "--json").out, "the labels to go")
+
+    def test_a_folder_that_exists_and_an_endpoint_for_calls(self):
+        self.start()
+        calls = f"127.0.0.1:{free_port()}"
+        folder = self.at.folder / "working dir"
+        folder.mkdir()
+        self.apply(service("life"), runtime(
+            "split", self.address, container(f"serve={self.address}", f"calls={calls}", env=[self.mark],
+                                             workingDir=str(folder)),
+            grpcDataEndpoint=f"port:{calls.rpartition(':')[2]}"))
+        self.wait_ready("life")
+        told = self.call("life")
+        self.assertEqual((told["folder"], told["address"]), (str(folder), calls))
 
     def test_a_killed_one_comes_back_and_a_changed_one_replaces_it(self):
         self.start()  # the runtime is called as the part of reports' keys behind its name
