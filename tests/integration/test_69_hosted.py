@@ -13,12 +13,14 @@ import json
 import os
 import pathlib
 import signal
+import tempfile
 import unittest
 
 import shoal_boosters
 from shoal_ctl import NEGATIVE
 from shoal_fixture import BIN, BUILD, free_port, main, node, pipeline, sanitized, stage, wait_until
 from shoal_hosting import PROGRAM, Case, container, runtime, service
+from shoal_store import Store
 
 
 class TestOneNode(Case):
@@ -264,7 +266,37 @@ spec:
 
 
 class TestDocuments(Case):
-    """The full examples of both documents."""
+    """The full examples of both documents, at a node that can fetch what they name."""
+
+    def start_node(self):
+        self.store = self.enterContext(Store())
+        self.store.keys = {"AKTEST": ("s3cr3t", None)}
+        self.store.objects = {"my_bucket": {"my_models/mnist-model/model": bytes(2415)}}
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test.")))
+        self.cache = folder / "cache"
+        (folder / "config").mkdir()
+        (folder / "config" / "my_storage").write_text(json.dumps(self.store.entry()))
+        self.start(node_labels=["kubernetes.io/arch=amd64"], images={"there": "/bin/true"}, run_commands="on",
+                   node={"models_cache_gib": 0.1, "models_cache": str(self.cache),
+                         "storage_config": str(folder / "config")})
+
+    def check_helper(self, name, told, model_type, manifest):
+        """The path and the key as both documents have them, without the storage helper and with it."""
+        key = {"model_type": {"name": model_type, "version": "1"}, "storage_key": "my_storage"}
+        self.assertEqual(told["path"], "my_models/mnist-model")
+        self.assertEqual(json.loads(told["key"]), {**key, "storage_params": {"bucket": "my_bucket"}})
+        self.assertEqual(self.store.requests, [])
+        self.apply(manifest.replace("storageHelper:\n    disabled: true", "storageHelper:\n    disabled: false"))
+        told = wait_until(lambda: self.call_of_another(name, told), f"{name} to answer from a new process")
+        self.assertEqual(json.loads(told["key"]), {**key, "bucket": "my_bucket", "disk_size_bytes": 2415})
+        path = pathlib.Path(told["path"])
+        self.assertEqual(path.parent, self.cache.resolve() / "models")
+        self.assertEqual({file.name: file.read_bytes() for file in path.iterdir()}, {"model": bytes(2415)})
+
+    def call_of_another(self, name, former):
+        """The answer of another process than the former answer's; None: there is none yet."""
+        told = self.call_or_none(name)
+        return told if told and told["pid"] != former["pid"] else None
 
     def replaced(self, example, *command):
         """With other words only where a node of this host lacks what they name."""
@@ -273,8 +305,8 @@ class TestDocuments(Case):
                 .replace("image: image", "image: there")
                 .replace("        - command\n        - command2\n", lines))
 
-    def check(self, example, user, kind, name):
-        self.start(node_labels=["kubernetes.io/arch=amd64"], images={"there": "/bin/true"}, run_commands="on")
+    def check(self, example, user, kind, name, model_type):
+        self.start_node()
         self.apply(example, user)
         message = self.wait_state("example-runtime", "Unable")["message"]
         parts = message.split("; ")
@@ -282,7 +314,8 @@ class TestDocuments(Case):
         self.assertIn('env "fromSecret": no Secret is named: set the name of the one with the key "mykey"', parts[0])
         self.assertIn('image "image" is no program of this node: add `images: {"image": COMMAND}`', parts[1])
         self.assertIn('command "command" is no program of this host', parts[2])
-        self.apply(self.replaced(example, *PROGRAM.split(), "serve=127.0.0.1:1234"))
+        manifest = self.replaced(example, *PROGRAM.split(), "serve=127.0.0.1:1234")
+        self.apply(manifest)
         self.assertIn('Secret "my-secret" does not exist; its key is "mykey"',
                       self.wait_state("example-runtime", "Unable", message="my-secret")["message"])
         self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "my-secret"},
@@ -292,8 +325,7 @@ class TestDocuments(Case):
         told = wait_until(lambda: self.call_or_none(name), f"{kind}/{name} to answer")
         self.assertEqual(told["args"], ["serve=127.0.0.1:1234", "arg1", "arg2"])
         self.assertEqual((told["env"]["name"], told["env"]["fromSecret"]), ("value", "hush"))
-        self.assertEqual(told["path"], "my_models/mnist-model")
-        self.assertEqual(json.loads(told["key"])["model_type"]["version"], "1")
+        self.check_helper(name, told, model_type, manifest)
 
     @unittest.skipIf(sanitized(), "a sanitizer takes more memory than the example's limit")
     def test_with_our_modelets(self):
@@ -316,11 +348,11 @@ class TestDocuments(Case):
         self.assertEqual(shoal_boosters.value_of(answer), shoal_boosters.answers(1)[0])
 
     def test_of_inference_services(self):
-        self.check(EXAMPLE, OF_SERVICES, "isvc", "my-mnist-isvc")
+        self.check(EXAMPLE, OF_SERVICES, "isvc", "my-mnist-isvc", "my_model_format")
 
     def test_of_predictors(self):
         self.check(EXAMPLE.replace("my_model_format", "my_model_type"), OF_PREDICTORS, "predictor",
-                   "my-mnist-predictor")
+                   "my-mnist-predictor", "my_model_type")
 
 
 if __name__ == "__main__":
