@@ -2,11 +2,8 @@
 """MLServer, managed by a node's built-in adapter, and run by the node from KServe's manifest: linear models
 of scikit-learn."""
 
-import os
 import pathlib
-import signal
 import sys
-import tempfile
 import unittest
 
 import joblib
@@ -14,9 +11,7 @@ import managed
 import numpy as np
 import peers
 from sklearn.linear_model import LinearRegression
-from shoal_fixture import free_port, read_proc, wait_until
-from shoal_hosting import Case, processes, service
-
+from shoal_fixture import free_port
 
 SERVER = pathlib.Path(sys.executable).parent / "mlserver"
 # KServe's mlserver-1.x, but for the ports, a mark, and workers that some versions of Python break.
@@ -24,7 +19,7 @@ MANIFEST = """
 apiVersion: serving.kserve.io/v1alpha1
 kind: ServingRuntime
 metadata:
-  name: mlserver-1.x
+  name: "{name}"
 spec:
   supportedModelFormats:
     - {name: sklearn, version: "0", autoSelect: true}
@@ -32,7 +27,7 @@ spec:
     - {name: xgboost, version: "1", autoSelect: true}
   protocolVersions: [grpc-v2]
   multiModel: true
-  grpcEndpoint: "port:8085"
+  grpcEndpoint: "port:{adapter}"
   grpcDataEndpoint: "port:{grpc}"
   containers:
     - name: mlserver
@@ -59,64 +54,12 @@ spec:
 """
 
 
-def write_model(path, factor):
-    numbers = np.arange(9.0).reshape(-1, 1)
-    joblib.dump(LinearRegression().fit(numbers, factor * numbers[:, 0]), path)
-
-
-class Hosted(Case):
-    def ask(self, vmodel):
-        call = self.registrar.start_infer("", (("mm-vmodel-id", vmodel),),
-                                          (("x", "FP32", [1, 1], managed.floats(5.0)),), timeout=10)
-        if call.exception() is not None:
-            return None
-        contents, = call.result().raw_output_contents
-        return round(managed.real(contents, "<f" if len(contents) == 4 else "<d"), 3)
-
-    def check_a_manifest_of_kserve(self):
-        """from the manifest to answers, kill -9 of the server, and its end"""
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-interop.")))
-        (folder / "files").mkdir()
-        self.start(images={"docker.io/seldonio/mlserver": f"{SERVER} start /models/_mlserver_models"},
-                   node={"files_root": str(folder / "files"), "models_cache": str(folder / "cache")})
-        manifest = MANIFEST
-        for name, value in (("grpc", self.port), ("http", free_port()), ("metrics", free_port()),
-                            ("marker", self.marker)):
-            manifest = manifest.replace(f"{{{name}}}", str(value))
-        for factor, name in enumerate(("one", "two"), 1):
-            write_model(folder / "files" / name, factor)
-        self.apply(manifest, service("one", "sklearn", "one"), service("two", "sklearn", "two"))
-        for factor, name in enumerate(("one", "two"), 1):
-            wait_until(lambda factor=factor, name=name: self.ask(name) == 5.0 * factor,
-                       lambda name=name: f"{name} to answer\n{self.at.stderr}")
-        keeper, = [pid for pid in processes(self.marker) if "--keep" in read_proc(pid, "cmdline")]
-        server, *_ = map(int, read_proc(keeper, f"task/{keeper}/children").split())
-        os.kill(server, signal.SIGKILL)
-        self.at.wait_log("gRPC server running", 2)  # takes its time
-        self.wait_state("mlserver-1.x", "Ready", restarts="^1$", message="ended by signal 9")
-        for factor, name in enumerate(("one", "two"), 1):
-            wait_until(lambda factor=factor, name=name: self.ask(name) == 5.0 * factor, f"{name} to answer again")
-        repository, = (folder / "cache" / "runtimes").iterdir()
-        self.assertEqual(len(list(repository.glob("*__isvc-*"))), 2)
-        self.apply(manifest.replace("multiModel: true", "multiModel: true\n  disabled: true"))
-        self.wait_gone()
-        wait_until(lambda: not list(repository.glob("*__isvc-*")), "the folder to be cleared")
-
-
-class Mlserver(managed.Managed, unittest.TestCase):
+class Models:
     kind, format = "mlserver", "sklearn"
 
-    def command(self):
-        return [SERVER, "start", self.folder]
-
-    def environment(self):
-        return {"MLSERVER_LOAD_MODELS_AT_STARTUP": "false", "MLSERVER_MODEL_REPOSITORY_ROOT": str(self.repository),
-                "MLSERVER_HOST": "127.0.0.1", "MLSERVER_GRPC_PORT": str(self.port),
-                "MLSERVER_HTTP_PORT": str(self.http_port), "MLSERVER_METRICS_PORT": str(free_port()),
-                "MLSERVER_PARALLEL_WORKERS": "0"}
-
     def write(self, path, factor):
-        write_model(path, factor)
+        numbers = np.arange(9.0).reshape(-1, 1)
+        joblib.dump(LinearRegression().fit(numbers, factor * numbers[:, 0]), path)
 
     def broken(self, path):
         path.write_bytes(b"not a model")
@@ -126,6 +69,22 @@ class Mlserver(managed.Managed, unittest.TestCase):
 
     def value(self, contents):
         return managed.real(contents, "<f" if len(contents) == 4 else "<d")
+
+
+class Hosted(Models, managed.Hosted):
+    manifest, started = MANIFEST, "gRPC server running"
+    mesh = {"images": {"docker.io/seldonio/mlserver": f"{SERVER} start /models/_mlserver_models"}}
+
+
+class Mlserver(Models, managed.Managed, unittest.TestCase):
+    def command(self):
+        return [SERVER, "start", self.folder]
+
+    def environment(self):
+        return {"MLSERVER_LOAD_MODELS_AT_STARTUP": "false", "MLSERVER_MODEL_REPOSITORY_ROOT": str(self.repository),
+                "MLSERVER_HOST": "127.0.0.1", "MLSERVER_GRPC_PORT": str(self.port),
+                "MLSERVER_HTTP_PORT": str(self.http_port), "MLSERVER_METRICS_PORT": str(free_port()),
+                "MLSERVER_PARALLEL_WORKERS": "0"}
 
 
 if __name__ == "__main__":

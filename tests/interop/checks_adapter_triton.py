@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Triton, of the package nvidia-pytriton, managed by a node's built-in adapter: models in Python."""
+"""Triton, of the package nvidia-pytriton, managed by a node's built-in adapter, and run by the node from
+KServe's manifest: models in Python."""
 
 import pathlib
 import platform
@@ -27,7 +28,59 @@ class TritonPythonModel:
 """
 
 
-class Triton(managed.Managed, unittest.TestCase):
+# KServe's triton-2.x, but for the ports, a mark, the format of the models here, and where this Triton's files are.
+MANIFEST = """
+apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata:
+  name: "{name}"
+  annotations: {maxLoadingConcurrency: "2"}
+spec:
+  supportedModelFormats:
+    - {name: keras, version: "2", autoSelect: true}
+    - {name: onnx, version: "1", autoSelect: true}
+    - {name: python, autoSelect: true}
+  protocolVersions: [grpc-v2]
+  multiModel: true
+  grpcEndpoint: "port:{adapter}"
+  grpcDataEndpoint: "port:{grpc}"
+  containers:
+    - name: triton
+      image: nvcr.io/nvidia/tritonserver:23.04-py3
+      command: [/bin/sh]
+      args:
+        - -c
+        - 'mkdir -p /models/_triton_models;
+          chmod 777 /models/_triton_models;
+          exec tritonserver
+          "--model-repository=/models/_triton_models"
+          "--model-control-mode=explicit"
+          "--strict-model-config=false"
+          "--strict-readiness=false"
+          "--allow-http=true"
+          "--http-address=127.0.0.1" "--http-port={http}" "--grpc-address=127.0.0.1" "--grpc-port={grpc}"
+          "--allow-metrics=false" "--backend-directory=BACKENDS"
+          '
+      env:
+        - {name: PATH, value: "BIN:/usr/bin:/bin"}
+        - {name: LD_LIBRARY_PATH, value: "LIBS"}
+        - {name: PYTHONPATH, value: "PACKAGES"}
+        - {name: MARKER, value: "{marker}"}
+      resources:
+        requests: {cpu: 500m, memory: 1Gi}
+        limits: {cpu: "5", memory: 16Gi}
+  builtInAdapter:
+    serverType: triton
+    runtimeManagementPort: {grpc}
+    memBufferBytes: 134217728
+    modelLoadingTimeoutMillis: 90000
+"""
+PACKAGES = ":".join(sys.path[1:])
+for field, value in (("BACKENDS", TRITON / "backends"), ("BIN", TRITON / "bin"), ("LIBS", LIBS), ("PACKAGES", PACKAGES)):
+    MANIFEST = MANIFEST.replace(field, str(value))
+
+
+class Models:
     kind, format = "triton", "python"
 
     @classmethod
@@ -35,15 +88,6 @@ class Triton(managed.Managed, unittest.TestCase):
         version = ".".join(platform.python_version_tuple()[:2])
         stub = TRITON / "python_backend_stubs" / version / "triton_python_backend_stub"
         shutil.copy(stub, TRITON / "backends" / "python")
-
-    def command(self):
-        return [TRITON / "bin" / "tritonserver", "--model-repository", self.repository,
-                "--model-control-mode", "explicit", "--backend-directory", TRITON / "backends",
-                "--grpc-address", "127.0.0.1", "--grpc-port", str(self.port), "--http-address", "127.0.0.1",
-                "--http-port", str(self.http_port), "--allow-metrics", "false"]
-
-    def environment(self):
-        return {"LD_LIBRARY_PATH": str(LIBS), "PYTHONPATH": ":".join(sys.path[1:])}
 
     def write(self, path, factor):
         shutil.rmtree(path, ignore_errors=True)
@@ -59,6 +103,22 @@ class Triton(managed.Managed, unittest.TestCase):
 
     def value(self, contents):
         return managed.real(contents)
+
+
+class Hosted(Models, managed.Hosted):
+    manifest, started = MANIFEST, "Started GRPCInferenceService"
+    mesh = {"images": {"nvcr.io/nvidia/tritonserver": "/bin/sh"}, "run_commands": "on"}
+
+
+class Triton(Models, managed.Managed, unittest.TestCase):
+    def command(self):
+        return [TRITON / "bin" / "tritonserver", "--model-repository", self.repository,
+                "--model-control-mode", "explicit", "--backend-directory", TRITON / "backends",
+                "--grpc-address", "127.0.0.1", "--grpc-port", str(self.port), "--http-address", "127.0.0.1",
+                "--http-port", str(self.http_port), "--allow-metrics", "false"]
+
+    def environment(self):
+        return {"LD_LIBRARY_PATH": str(LIBS), "PYTHONPATH": PACKAGES}
 
 
 if __name__ == "__main__":

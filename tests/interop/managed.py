@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node manages a real model server by a built-in adapter; the parts
-adapter_mlserver and adapter_triton add the server and its models.
+"""A node manages a real model server by a built-in adapter (Managed), and runs it from a manifest (Hosted);
+the parts adapter_mlserver and adapter_triton add the server and its models.
 
 A model's answer to a number is the number times the model's factor.
 """
 
+import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -20,7 +22,10 @@ import peers
 
 sys.path.insert(0, str(peers.SOURCE / "tests" / "integration"))
 
-from shoal_fixture import Shoald, free_port, wait_until  # noqa: E402
+from shoal_client import failure  # noqa: E402
+from shoal_fixture import WAIT_SECONDS, Shoald, free_port, read_proc, wait_until  # noqa: E402
+from shoal_hosting import Case, host, processes, service  # noqa: E402
+from shoal_meshes import Etcd  # noqa: E402
 from shoal_registry import LOADED, LOADING_FAILED, Registrar  # noqa: E402
 
 MIB = 1 << 20
@@ -157,6 +162,139 @@ class Managed:
             self.assertEqual(list(self.repository.iterdir()), [])
             self.load("b")
             self.assertEqual(self.ask("b"), 5.0)
+
+
+class Hosted(Case):
+    """Needs of a part: `format`, `write(path, factor)`, `request(value)` and `value(answer)` as above; `manifest`, a
+    text with fields in braces; `mesh`, what a node needs to run it; `started`, a line of the server's log."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-interop.")))
+        self.files = self.folder / "files"
+        self.files.mkdir()
+        self.node = {"files_root": str(self.files), "models_cache": str(self.folder / "cache")}
+
+    def runtime(self, name, marker, more=""):
+        text = self.manifest + more
+        ports = {one: free_port() for one in ("adapter", "grpc", "http", "metrics")}
+        for field, value in {"name": name, "marker": marker, **ports}.items():
+            text = text.replace(f"{{{field}}}", str(value))
+        return text
+
+    def service(self, name, path):
+        return service(name, self.format, path)
+
+    def serve(self, **factors):
+        for name, factor in factors.items():
+            self.write(self.files / name, factor)
+        self.apply(*(self.service(name, name) for name in factors))
+
+    def ask(self, vmodel, registrar=None, timeout=10):
+        """The answer; code and text of a call that failed."""
+        call = (registrar or self.registrar).start_infer("", (("mm-vmodel-id", vmodel),), (self.request(5.0),), timeout)
+        if call.exception() is not None:
+            return failure(call)
+        contents, = call.result().raw_output_contents
+        return round(self.value(contents), 3)
+
+    def wait_answers(self, **factors):
+        for name, factor in factors.items():
+            wait_until(lambda factor=factor, name=name: self.ask(name) == 5.0 * factor,
+                       lambda name=name: f"{name} to answer, not {self.ask(name)}\n{self.at.stderr}")
+
+    def server(self, marker):
+        """The process of the first container."""
+        keeper, *_ = sorted(pid for pid in processes(marker) if "--keep" in read_proc(pid, "cmdline"))
+        server, *_ = map(int, read_proc(keeper, f"task/{keeper}/children").split())
+        return server
+
+    def models(self, node):
+        return [one.name.partition("__")[0] for one in (self.folder / "cache" / "runtimes" / node).glob("*__isvc-*")]
+
+    # ---- checks ----
+
+    def check_a_manifest_of_kserve(self):
+        """from the manifest to answers, kill -9 of the server, and its end"""
+        self.start(node=self.node, **self.mesh)
+        manifest = self.runtime("kserve", self.marker)
+        self.apply(manifest)
+        self.serve(one=1, two=2)
+        self.wait_answers(one=1, two=2)
+        os.kill(self.server(self.marker), signal.SIGKILL)
+        self.at.wait_log(self.started, 2)  # takes its time
+        self.wait_state("kserve", "Ready", restarts="^1$", message="ended by signal 9")
+        self.wait_answers(one=1, two=2)
+        self.assertEqual(sorted(self.models("node-1")), ["one", "two"])
+        self.apply(manifest.replace("multiModel: true", "multiModel: true\n  disabled: true"))
+        self.wait_gone()
+        wait_until(lambda: not self.models("node-1"), "the folder to be cleared")
+
+    def start_nodes(self, *names):
+        """Two, each with a server of its own."""
+        etcd = self.enterContext(Etcd())
+        self.hosts, self.registrars = {}, {}
+        for name in names:
+            self.start(name, node=self.node, store=f"etcd:{etcd.url}", service="test", peers=["127.0.0.1:0"],
+                       node_labels=[f"is={name}"], **self.mesh)
+            self.at.wait_log("mesh_session_begun")
+            self.hosts[name], self.registrars[name] = self.at, self.registrar
+            self.apply(self.runtime(f"on-{name}", f"{self.marker}-{name}", f"  nodeSelector: {{is: {name}}}\n"))
+        for name in names:
+            self.hosts[name].wait_log(self.started)  # takes its time
+            self.wait_state(f"on-{name}", "Ready", node=name)
+
+    @contextlib.contextmanager
+    def calling(self, answers):
+        """Meanwhile each vmodel is called through each node. Yields the function that waits until each of these
+        vmodels has given one of these answers once more through each node; in the end no call has failed."""
+        seen, failures, over = collections.Counter(), [], threading.Event()
+
+        def caller(vmodel, node):
+            while not over.is_set():
+                answer = self.ask(vmodel, self.registrars[node], WAIT_SECONDS)
+                if answer not in answers[vmodel]:
+                    failures.append((vmodel, node, answer))
+                    return
+                seen[vmodel, node, answer] += 1
+
+        def wait(**wanted):
+            before = collections.Counter(seen)
+            wait_until(lambda: failures or all(any(seen[vmodel, node, answer] > before[vmodel, node, answer]
+                                                   for answer in ones)
+                                               for vmodel, ones in wanted.items() for node in self.registrars),
+                       lambda: f"{wanted} after {before}: {seen}")
+            self.assertEqual(failures, [])
+        callers = [threading.Thread(target=caller, args=(vmodel, node)) for vmodel in answers
+                   for node in self.registrars]
+        for one in callers:
+            one.start()
+        try:
+            yield wait
+        finally:
+            over.set()
+            for one in callers:
+                one.join(WAIT_SECONDS)
+        self.assertEqual(failures, [])
+
+    def check_no_call_fails(self):
+        """two nodes under load: kill -9 of a server, another path of an InferenceService"""
+        self.start_nodes("node-a", "node-b")
+        self.serve(a=1, b=2)
+        self.wait_answers(a=1, b=2)
+        place = next(name for name in self.hosts if "a" in self.models(name))
+        other, = set(self.hosts) - {place}
+        with self.calling({"a": (5.0, 15.0), "b": (10.0,)}) as wait:
+            wait(a=(5.0,), b=(10.0,))
+            os.kill(self.server(f"{self.marker}-{place}"), signal.SIGKILL)
+            self.hosts[place].wait_log("external_lost")
+            wait_until(lambda: "a" in self.models(other), "a load elsewhere")
+            wait(a=(5.0,), b=(10.0,))
+            self.hosts[place].wait_log(self.started, 2)
+            self.wait_state(f"on-{place}", "Ready", node=place, restarts="^1$")
+            self.write(self.files / "a-2", 3)
+            self.apply(self.service("a", "a-2"))
+            wait(a=(15.0,), b=(10.0,))
 
 
 def floats(value):
