@@ -175,10 +175,11 @@ class Hosted(Case):
         self.files.mkdir()
         self.node = {"files_root": str(self.files), "models_cache": str(self.folder / "cache")}
 
-    def runtime(self, name, marker, more=""):
+    def runtime(self, node, marker, more=""):
+        """The manifest of a runtime for the node, which has the node's name."""
         text = self.manifest + more
         ports = {one: free_port() for one in ("adapter", "grpc", "http", "metrics")}
-        for field, value in {"name": name, "marker": marker, **ports}.items():
+        for field, value in {"name": node, "marker": marker, **ports}.items():
             text = text.replace(f"{{{field}}}", str(value))
         return text
 
@@ -204,8 +205,8 @@ class Hosted(Case):
                        lambda name=name: f"{name} to answer, not {self.ask(name)}\n{self.at.stderr}")
 
     def server(self, marker):
-        """The process of the first container."""
-        keeper, *_ = sorted(pid for pid in processes(marker) if "--keep" in read_proc(pid, "cmdline"))
+        """The process of the container."""
+        keeper, = (pid for pid in processes(marker) if "--keep" in read_proc(pid, "cmdline"))
         server, *_ = map(int, read_proc(keeper, f"task/{keeper}/children").split())
         return server
 
@@ -217,17 +218,20 @@ class Hosted(Case):
     def check_a_manifest_of_kserve(self):
         """from the manifest to answers, kill -9 of the server, and its end"""
         self.start(node=self.node, **self.mesh)
-        manifest = self.runtime("kserve", self.marker)
+        manifest = self.runtime("node-1", self.marker)
         self.apply(manifest)
         self.serve(one=1, two=2)
         self.wait_answers(one=1, two=2)
         os.kill(self.server(self.marker), signal.SIGKILL)
         self.at.wait_log(self.started, 2)  # takes its time
-        self.wait_state("kserve", "Ready", restarts="^1$", message="ended by signal 9")
+        self.wait_state("node-1", "Ready", restarts="^1$", message="ended by signal 9")
         self.wait_answers(one=1, two=2)
         self.assertEqual(sorted(self.models("node-1")), ["one", "two"])
         self.apply(manifest.replace("multiModel: true", "multiModel: true\n  disabled: true"))
         self.wait_gone()
+        self.wait_cleared()
+
+    def wait_cleared(self):
         wait_until(lambda: not self.models("node-1"), "the folder to be cleared")
 
     def start_nodes(self, *names):
@@ -239,10 +243,10 @@ class Hosted(Case):
                        node_labels=[f"is={name}"], **self.mesh)
             self.at.wait_log("mesh_session_begun")
             self.hosts[name], self.registrars[name] = self.at, self.registrar
-            self.apply(self.runtime(f"on-{name}", f"{self.marker}-{name}", f"  nodeSelector: {{is: {name}}}\n"))
+            self.apply(self.runtime(name, f"{self.marker}-{name}", f"  nodeSelector: {{is: {name}}}\n"))
         for name in names:
             self.hosts[name].wait_log(self.started)  # takes its time
-            self.wait_state(f"on-{name}", "Ready", node=name)
+            self.wait_state(name, "Ready", node=name)
 
     @contextlib.contextmanager
     def calling(self, answers):
@@ -287,11 +291,11 @@ class Hosted(Case):
         with self.calling({"a": (5.0, 15.0), "b": (10.0,)}) as wait:
             wait(a=(5.0,), b=(10.0,))
             os.kill(self.server(f"{self.marker}-{place}"), signal.SIGKILL)
-            self.hosts[place].wait_log("external_lost")
+            self.hosts[place].wait_log("container_ended")
             wait_until(lambda: "a" in self.models(other), "a load elsewhere")
             wait(a=(5.0,), b=(10.0,))
             self.hosts[place].wait_log(self.started, 2)
-            self.wait_state(f"on-{place}", "Ready", node=place, restarts="^1$")
+            self.wait_state(place, "Ready", node=place, restarts="^1$")
             self.write(self.files / "a-2", 3)
             self.apply(self.service("a", "a-2"))
             wait(a=(15.0,), b=(10.0,))
