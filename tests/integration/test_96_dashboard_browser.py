@@ -4,7 +4,7 @@
 Under load it shows what shoalctl shows, asks nobody but its node, and says nothing on the console.
 It is used by keyboard, on a phone, in light and dark, with text that can be read; over TLS, too.
 Names of models are text, with any content; ten thousand models are no more elements than
-fifty. A peer that is gone is marked. ctest: timeout=300
+fifty. A peer that is gone is marked. A fetch tells how far it is. ctest: timeout=300
 """
 
 import concurrent.futures
@@ -32,6 +32,7 @@ from shoal_ctl import shoalctl
 from shoal_pupil import MIB, key, prepare, pupil
 from shoal_registry import Registrar
 from shoal_rest import Rest, port_of, tensor
+from shoal_store import Store
 from shoal_streams import Stream, repeat
 
 ELEMENTS_MAX = 3000
@@ -595,6 +596,23 @@ class TestMesh(InBrowser):
             self.assertEqual(self.facts()["State"], state)
             self.assertEqual(copies(model, "--json").json_lines[0]["refusal"], told)
             self.assertIn(f"no node would load it now: {told}\n", copies(model).out)
+        self.check()
+
+    def test_how_far_a_fetch_is(self):
+        store = self.enterContext(Store())
+        store.plain["/plain/m"] = bytes(4 * MIB)
+        store.hold = threading.Event()
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="shoal-test."))
+        shoald = self.enterContext(prepare(pupil(), dashboard=ANY_PORT, mesh={"instance": "alone"},
+                                           models_cache_gib=0.1, models_cache=f"{folder}/cache"))
+        registrar = self.enterContext(Registrar(shoald))
+        self.addCleanup(store.hold.set)
+        registrar.register("m", f"{store.url}/plain/m", key(), loadNow=True, sync=False)
+        self.go(shoald, "models/m")
+        self.browser.wait_text("It is being fetched: 2.00 MiB of 4.00 MiB.")
+        store.hold.set()
+        wait_until(lambda: self.facts()["State"] == "loaded", "the load")
+        self.assertNotIn("being fetched", self.browser.run("return document.querySelector('main').innerText"))
         self.check()
 
     def test_ten_thousand_models(self):
