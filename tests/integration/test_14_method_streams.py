@@ -200,9 +200,13 @@ class MethodStreams(unittest.TestCase):
     # ---- workers that die ----
 
     def test_worker_dies(self):
+        workers = self.shoald.workers("letters")
         messages, code, text = self.stream("emit 3 crash").read_all()
         self.assertEqual((numbers(messages), code), ([0, 1, 2], CODE.UNAVAILABLE))
         self.assertIn("after it had begun to answer this request (3 pieces of the answer were sent)", text)
+        died, = wait_until(lambda: [worker for worker in workers if not pathlib.Path(f"/proc/{worker.pid}").exists()],
+                           "the end of the worker")
+        self.shoald.wait_successor(died)
         again = self.shoald.pipeline_stat("letters")["run_again"]
         stream = self.stream("linger on")
         wait_until((self.shoald.folder / "on.held").exists, "the modelet to have begun")
