@@ -131,7 +131,8 @@ class TestOneNode(Case):
         opened = os.open(gate, os.O_RDWR)
         self.addCleanup(os.close, opened)
         calls = [self.start_call("life") for _ in range(5)]
-        self.at.wait_log("inside: 2")
+        wait_until(lambda: 'text="inside: 2"' in self.at.stderr, lambda: "two calls to be inside: "
+                   f"{[call.done() and call.code() for call in calls]} {self.at.stat()}\n{self.at.stderr}")
         wait_until(lambda: self.at.stat()["mesh_under_way"] == 5, "all calls to have come")
         os.write(opened, b"12345")
         told = [json.loads(call.result()) for call in calls]
